@@ -1,0 +1,1 @@
+"""The SSH side: packets, transport, channels with flow control, enrolment, live tunnels."""

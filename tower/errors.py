@@ -1,0 +1,50 @@
+"""The error tree.  The second level says whose fault it is, and so what to do."""
+
+from __future__ import annotations
+
+
+class TowerError(Exception):
+    """Parent of everything Tower raises on purpose; its text is for people and holds no secret."""
+
+
+class ConfigurationError(TowerError):
+    """An option, a file or a port that cannot work: print the one line and exit 1."""
+
+
+class ClusterUnreachable(TowerError):
+    """The cluster did not answer: tell the client, maybe retry."""
+
+
+class PeerError(TowerError):
+    """The remote side broke the protocol: drop that connection, keep serving."""
+
+
+class Unauthorized(TowerError):
+    """Nobody we know: answer 401.
+
+    :ivar reason: what exactly was wrong, for the log alone; never sent to the peer.
+    """
+
+    def __init__(self, message: str = "Unauthorized", reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason or message
+
+
+class Forbidden(TowerError):
+    """Known, but not allowed: answer 403."""
+
+
+class Invalid(TowerError):
+    """The request makes no sense: answer 422 with the name, the value and the cure."""
+
+
+class NotFound(TowerError):
+    """There is no such object: answer 404."""
+
+
+class AlreadyExists(TowerError):
+    """There is such an object already: answer 409, reason AlreadyExists."""
+
+
+class Conflict(TowerError):
+    """The object was changed in between: read it again and retry; answer 409, reason Conflict."""

@@ -1,0 +1,107 @@
+"""The contract between whatever carries bytes and whatever wants them.
+
+A `Pipe` is one end of a two-way byte stream: a socket (`tower.connection.Connection`) or a channel in
+a tunnel (`tower.conch.channel.Channel`).  Its owner gives it a `Receiver`.  Flow control is one rule:
+who cannot place bytes pauses the pipe they come from, and a paused channel gives no window credit, so
+that the sender at the far end stops.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Receiver(Protocol):
+    """Gets what happens on a pipe."""
+
+    def received(self, data: memoryview) -> None:
+        """Bytes came.  *data* is valid only during the call: copy what you keep."""
+
+    def ended(self) -> None:
+        """The other side will send no more (FIN, SSH EOF); called at most once."""
+
+    def drained(self) -> None:
+        """There is room again; called after a `Pipe.send` that returned False."""
+
+    def closed(self, reason: Exception) -> None:
+        """The pipe is gone both ways; called exactly once, and last."""
+
+
+class Pipe(Protocol):
+    """One end of a two-way byte stream with flow control and half close."""
+
+    receiver: Receiver
+
+    def send(self, data: Buffer) -> bool:
+        """Send *data*, never refusing it; what cannot go now is copied.
+
+        :return: False when the caller should stop until `Receiver.drained`.
+        """
+
+    def finish(self) -> None:
+        """Send the end of our side once everything queued has gone (half close)."""
+
+    def close(self) -> None:
+        """Flush what is queued, then close both ways."""
+
+    def abort(self) -> None:
+        """Close both ways now; what is queued is lost."""
+
+    def pause(self) -> None:
+        """Deliver no more bytes until `resume`."""
+
+    def resume(self) -> None:
+        """Deliver bytes again; may call `Receiver.received` before it returns."""
+
+
+class Splice:
+    """Joins two pipes, bytes and ends both ways; a full side pauses the other.
+
+    Install with `join`, which makes one `Splice` the receiver of each pipe.
+
+    :ivar forwarded: bytes passed on so far, in this direction.
+    """
+
+    def __init__(self, source: Pipe, sink: Pipe) -> None:
+        self._source = source
+        self._sink = sink
+        self._ended = False
+        self.other: Splice | None = None
+        self.forwarded = 0
+
+    def received(self, data: memoryview) -> None:
+        """Pass bytes on; stop reading when the sink is full."""
+        self.forwarded += len(data)
+        if not self._sink.send(data):
+            self._source.pause()
+
+    def ended(self) -> None:
+        """Pass the half close on."""
+        self._ended = True
+        self._sink.finish()
+
+    def drained(self) -> None:
+        """Our pipe takes bytes again: read its partner again."""
+        self._sink.resume()
+
+    def closed(self, reason: Exception) -> None:
+        """Close the partner too, after what it still has to send if the end was a clean one."""
+        other, self.other = self.other, None
+        if other is None:
+            return
+        other.other = None
+        if self._ended:
+            self._sink.close()
+        else:
+            self._sink.abort()
+
+
+def join(one: Pipe, two: Pipe) -> None:
+    """Copy bytes both ways until both directions have ended or one pipe is gone."""
+    there, back = Splice(one, two), Splice(two, one)
+    there.other, back.other = back, there
+    one.receiver, two.receiver = there, back
+    one.resume()
+    two.resume()
