@@ -1,0 +1,349 @@
+"""Tests of `tower.policy`."""
+
+from __future__ import annotations
+
+from attrs import define
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.errors import ConfigurationError
+from tower.policy import (
+    CHUNKED,
+    HeadPolicy,
+    Refusal,
+    Rewritten,
+    Target,
+    TargetRefused,
+    Targets,
+    parse_address,
+    parse_target,
+)
+
+LINE = b"GET /api/v1/pods?limit=500 HTTP/1.1\r\n"
+JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
+REST = b"Host: tower.example:8443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
+
+
+@define
+class FakeUpstream:
+    """An API server, as far as a head needs to know it."""
+
+    prefix: bytes = b""
+    host_line: bytes = b"Host: 10.0.0.1:6443\r\n"
+    credential_line: bytes = b"Authorization: Bearer s3cret\r\n"
+
+
+class HeadPolicyTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have a policy in front of a server that wants a token."""
+        self.upstream = FakeUpstream()
+        self.policy = HeadPolicy(self.upstream)
+
+    def accept(self, head: bytes) -> Rewritten:
+        """Return what becomes of a head that is to be accepted."""
+        answer = self.policy.rewrite(head)
+        assert isinstance(answer, Rewritten), answer
+        return answer
+
+    def refuse(self, head: bytes, words: str = "") -> None:
+        """Assert that *head* is refused, for a reason with *words* in it."""
+        answer = self.policy.rewrite(head)
+        assert isinstance(answer, Refusal), answer
+        self.assertIn(words, answer.text)
+
+    def test_get(self) -> None:
+        """The API server's host replaces the proxy's and the agent's credential comes last."""
+        answer = self.accept(LINE + JANE + REST + b"\r\n")
+        self.assertEqual(
+            answer.head,
+            LINE + JANE + b"Host: 10.0.0.1:6443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
+            b"Authorization: Bearer s3cret\r\n\r\n",
+        )
+        self.assertEqual((answer.length, answer.upgrade), (0, False))
+
+    def test_length(self) -> None:
+        """A body's length is reported."""
+        self.assertEqual(self.accept(LINE + b"Content-Length: 42\r\n" + JANE + REST + b"\r\n").length, 42)
+
+    def test_chunked(self) -> None:
+        """A body in chunks is reported."""
+        head = LINE + b"Transfer-Encoding: chunked\r\n" + JANE + REST + b"\r\n"
+        self.assertEqual(self.accept(head).length, CHUNKED)
+
+    def test_upgrade(self) -> None:
+        """An upgrade is reported, before or after Host and in any case of letters."""
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+        self.assertTrue(self.accept(LINE + JANE + upgrade + REST + b"\r\n").upgrade)
+        self.assertTrue(self.accept(LINE + JANE + REST + upgrade.lower() + b"\r\n").upgrade)
+        self.assertTrue(
+            self.accept(LINE + JANE + REST + b"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n").upgrade
+        )
+
+    def test_other_upgrades(self) -> None:
+        """An upgrade to something in which HTTP requests go on is refused."""
+        for protocol in (b"h2c", b"H2C", b"HTTP/2.0", b"TLS/1.0", b"websocket, h2c", b"h2c,websocket", b""):
+            self.refuse(LINE + JANE + REST + b"Connection: Upgrade\r\nUpgrade: " + protocol + b"\r\n\r\n")
+
+    def test_connection_names_a_field(self) -> None:
+        """Connection cannot have an intermediary strip the user's name."""
+        for names in (b"Impersonate-User", b"Upgrade, Impersonate-User", b"close", b"keep-alive"):
+            self.refuse(LINE + JANE + REST + b"Connection: " + names + b"\r\n\r\n")
+
+    def test_rotated_credential(self) -> None:
+        """A new token counts from the next request on."""
+        self.upstream.credential_line = b"Authorization: Bearer n3w\r\n"
+        self.assertIn(b"Bearer n3w\r\n\r\n", self.accept(LINE + JANE + REST + b"\r\n").head)
+
+    def test_client_certificate(self) -> None:
+        """With a client certificate no credential is added."""
+        self.upstream.credential_line = b""
+        self.assertTrue(self.accept(LINE + JANE + REST + b"\r\n").head.endswith(b"kubectl\r\n\r\n"))
+
+    def test_prefix(self) -> None:
+        """A server URL with a path has it in front of every path."""
+        self.upstream.prefix = b"/k8s/c-1"
+        head = self.accept(LINE + b"Content-Length: 2\r\n" + JANE + REST + b"\r\n").head
+        self.assertTrue(
+            head.startswith(b"GET /k8s/c-1/api/v1/pods?limit=500 HTTP/1.1\r\nContent-Length: 2\r\n" + JANE)
+        )
+
+    def test_repr(self) -> None:
+        """The credential does not show in a repr."""
+        self.assertNotIn("s3cret", repr(self.accept(LINE + JANE + REST + b"\r\n")))
+
+    def test_no_user(self) -> None:
+        """A request without a user is never sent with the agent's rights."""
+        self.refuse(LINE + REST + b"\r\n", "names no user")
+        self.refuse(LINE + b"Impersonate-Group: dev\r\n" + REST + b"\r\n", "names no user")
+
+    def test_empty_user(self) -> None:
+        """An empty or blank user name is no user."""
+        for name in (b"", b" ", b"\t"):
+            self.refuse(LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n", "names no user")
+
+    def test_two_users(self) -> None:
+        """Two users are refused, wherever the second one is and however it is written."""
+        for name in (b"Impersonate-User", b"impersonate-user", b"IMPERSONATE-USER"):
+            second = name + b": root\r\n"
+            self.refuse(LINE + JANE + second + REST + b"\r\n", "more than one")
+            self.refuse(LINE + JANE + REST + second + b"\r\n", "more than one")
+
+    def test_late_user(self) -> None:
+        """A user out of place is refused."""
+        self.refuse(LINE + REST + JANE + b"\r\n")
+
+    def test_late_group(self) -> None:
+        """A group, uid or extra behind the rest is refused."""
+        for name in (
+            b"Impersonate-Group",
+            b"impersonate-group",
+            b"Impersonate-Uid",
+            b"Impersonate-Extra-Scopes",
+        ):
+            self.refuse(LINE + JANE + REST + name + b": x\r\n\r\n")
+
+    def test_uid_and_extra(self) -> None:
+        """A uid and extras in their place are passed on."""
+        extra = b"Impersonate-Uid: 17\r\nImpersonate-Extra-example.com%2fteam: blue\r\n"
+        self.assertIn(JANE + extra, self.accept(LINE + JANE + extra + REST + b"\r\n").head)
+
+    def test_authorization(self) -> None:
+        """A credential from outside is refused and not quoted."""
+        for name in (b"Authorization", b"authorization", b"AUTHORIZATION"):
+            head = LINE + JANE + REST + name + b": Bearer abc\r\n\r\n"
+            self.refuse(head, "credential of its own")
+            answer = self.policy.rewrite(head)
+            assert isinstance(answer, Refusal)
+            self.assertNotIn("abc", answer.text)
+
+    def test_remote_user(self) -> None:
+        """The fields of an authenticating proxy are refused."""
+        self.refuse(LINE + JANE + REST + b"X-Remote-User: root\r\n\r\n")
+        self.refuse(LINE + JANE + REST + b"x-remote-group: system:masters\r\n\r\n")
+
+    def test_system_identities(self) -> None:
+        """Nobody acts as the cluster's own identities, and the answer names the flag."""
+        for name in (
+            b"system:masters",
+            b"system:node:one",
+            b"system:nodes",
+            b"system:kube-controller-manager",
+            b"system:kube-proxy",
+            b"system:serviceaccount:kube-system:admin",
+            b"system:serviceaccounts",
+            b"system:masters \t",
+        ):
+            user = b"Impersonate-User: " + name + b"\r\n"
+            self.refuse(LINE + user + REST + b"\r\n", "--allow-system-identities")
+            group = (
+                b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: " + name + b"\r\n"
+            )
+            self.refuse(LINE + group + REST + b"\r\n", "--allow-system-identities")
+
+    def test_padded_system_identity(self) -> None:
+        """Blanks in front, which the API server would strip, do not hide a name."""
+        for blank in (b" ", b"\t", b"  "):
+            self.refuse(LINE + b"Impersonate-User: " + blank + b"system:masters\r\n" + REST + b"\r\n")
+            self.refuse(LINE + JANE + b"Impersonate-Group: " + blank + b"system:masters\r\n" + REST + b"\r\n")
+
+    def test_other_system_names(self) -> None:
+        """Names that give nothing of the cluster's own are allowed."""
+        for name in (b"system:authenticated", b"system:unauthenticated", b"system:monitoring", b"masters"):
+            self.accept(
+                LINE + b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n" + REST + b"\r\n"
+            )
+
+    def test_allow_system_identities(self) -> None:
+        """The owner may allow them."""
+        self.policy = HeadPolicy(self.upstream, allow_system=True)
+        head = LINE + b"Impersonate-User: admin\r\nImpersonate-Group: system:masters\r\n" + REST + b"\r\n"
+        self.assertIn(b"system:masters", self.accept(head).head)
+        self.refuse(LINE + REST + b"\r\n", "names no user")
+
+    def test_no_impersonation(self) -> None:
+        """The owner may have all act as the agent: the user is dropped, the rest of the rules stay."""
+        self.policy = HeadPolicy(self.upstream, impersonate=False)
+        answer = self.accept(LINE + b"Content-Length: 3\r\n" + JANE + REST + b"\r\n")
+        self.assertEqual(
+            answer.head,
+            LINE + b"Content-Length: 3\r\nHost: 10.0.0.1:6443\r\nAccept: application/json\r\n"
+            b"User-Agent: kubectl\r\nAuthorization: Bearer s3cret\r\n\r\n",
+        )
+        self.refuse(LINE + REST + b"\r\n", "names no user")
+        self.refuse(LINE + JANE + REST + b"Impersonate-User: root\r\n\r\n")
+
+    def test_host(self) -> None:
+        """Exactly one Host is wanted."""
+        accept = b"Accept: */*\r\n"
+        self.refuse(LINE + JANE + accept + b"\r\n")
+        self.refuse(LINE + JANE + REST + b"Host: other\r\n\r\n")
+        self.refuse(LINE + JANE + REST + b"host: other\r\n\r\n")
+
+    def test_framing(self) -> None:
+        """Two lengths, a length beside chunks, other codings and misplaced framing are refused."""
+        for framing in (
+            b"Content-Length: 1\r\nContent-Length: 1\r\n",
+            b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+            b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+            b"Transfer-Encoding: gzip, chunked\r\n",
+            b"Transfer-Encoding: identity\r\n",
+            b"content-length: 1\r\n",
+            b"Content-Length: +1\r\n",
+            b"Content-Length: -1\r\n",
+            b"Content-Length: 0x1\r\n",
+            b"Content-Length: 1, 1\r\n",
+            b"Content-Length: \r\n",
+            b"Content-Length: " + b"9" * 19 + b"\r\n",
+        ):
+            self.refuse(LINE + framing + JANE + REST + b"\r\n")
+        for late in (b"Content-Length: 1\r\n", b"content-length: 1\r\n", b"TRANSFER-ENCODING: chunked\r\n"):
+            self.refuse(LINE + JANE + REST + late + b"\r\n")
+
+    def test_shapes(self) -> None:
+        """Folded lines, bare line ends, NULs, blanks before the colon and broken fields are refused."""
+        for field in (
+            b"X-A: 1\r\n more\r\n",
+            b"X-A: 1\n",
+            b"X-A: 1\rX-B: 2\r\n",
+            b"X-A: \0\r\n",
+            b"X-A: \x7f\r\n",
+            b"X-A : 1\r\n",
+            b" X-A: 1\r\n",
+            b"X-A\r\n",
+            b": 1\r\n",
+            b"X A: 1\r\n",
+            b"X-A: 1\r\n\r\nGET / HTTP/1.1\r\n",
+        ):
+            self.refuse(LINE + JANE + REST + field + b"\r\n")
+
+    def test_request_lines(self) -> None:
+        """Absolute URIs, other versions, CONNECT, other methods and blanks in the path are refused."""
+        for line in (
+            b"GET http://other/ HTTP/1.1",
+            b"GET / HTTP/1.0",
+            b"GET / HTTP/2.0",
+            b"GET /",
+            b"GET * HTTP/1.1",
+            b"CONNECT / HTTP/1.1",
+            b"get / HTTP/1.1",
+            b"GET  / HTTP/1.1",
+            b"GET /a b HTTP/1.1",
+            b"GET /\xff HTTP/1.1",
+            b"GET / HTTP/1.1 ",
+        ):
+            self.refuse(line + b"\r\n" + JANE + REST + b"\r\n", "form")
+
+    def test_incomplete(self) -> None:
+        """No part of a head is taken for a whole one."""
+        head = LINE + JANE + REST + b"\r\n"
+        for end in range(len(head)):
+            self.refuse(head[:end])
+        self.refuse(head + b"x")
+
+    def test_counts(self) -> None:
+        """Refusals are counted."""
+        self.refuse(b"")
+        self.accept(LINE + JANE + REST + b"\r\n")
+        self.assertEqual(self.policy.refused, 1)
+
+    def test_hostile_length(self) -> None:
+        """A head as large as one may be takes no time to refuse."""
+        self.refuse(LINE + JANE + REST + b"X-A: 1\r\n" * 8000 + b"X-B\r\n\r\n")
+
+
+class TargetTests(SynchronousTestCase):
+    def test_parse(self) -> None:
+        """Names, addresses and IPv6 in brackets are read."""
+        self.assertEqual(parse_target("db=10.0.0.5:5432"), Target("db", "10.0.0.5", 5432))
+        self.assertEqual(parse_target("a.b-c=svc.ns.svc:80"), Target("a.b-c", "svc.ns.svc", 80))
+        self.assertEqual(parse_target("six=[fd00::1]:443"), Target("six", "fd00::1", 443))
+
+    def test_bad(self) -> None:
+        """What cannot be read is named."""
+        for text in (
+            "",
+            "db",
+            "db=",
+            "=h:1",
+            "db=h",
+            "db=h:",
+            "db=h:0",
+            "db=h:65536",
+            "db=h:x",
+            "DB=h:1",
+            "d b=h:1",
+        ):
+            error = self.assertRaises(ConfigurationError, parse_target, text)
+            self.assertIn(repr(text.partition("=")[2])[1:-1], str(error))
+
+    def test_reserved(self) -> None:
+        """The API server is no plain target: that would go around the policy."""
+        error = self.assertRaises(ConfigurationError, parse_target, "kubernetes=10.0.0.1:6443")
+        self.assertIn("--kubernetes-service", str(error))
+
+    def test_address(self) -> None:
+        """A default port is used where one is allowed."""
+        self.assertEqual(parse_address("h", 443), ("h", 443))
+        self.assertEqual(parse_address("h:6443", 443), ("h", 6443))
+        self.assertEqual(parse_address("fd00::1", 443), ("fd00::1", 443))
+        self.assertEqual(parse_address("[fd00::1]", 443), ("fd00::1", 443))
+        self.assertRaises(ConfigurationError, parse_address, "h")
+
+    def test_find(self) -> None:
+        """Only what the owner named is found."""
+        targets = Targets([Target("db", "10.0.0.5", 5432)])
+        self.assertEqual(targets.find("db").port, 5432)
+        self.assertEqual(targets.names, ["kubernetes", "db"])
+
+    def test_refused(self) -> None:
+        """An unknown name and an address are refused, each with its code and the cure."""
+        targets = Targets()
+        unknown = self.assertRaises(TargetRefused, targets.find, "db")
+        self.assertEqual(unknown.code, "no-such-target")
+        self.assertIn("--target db=host:port", str(unknown))
+        for address in ("10.0.0.5:5432", "", "x" * 100, "a\nb"):
+            self.assertEqual(self.assertRaises(TargetRefused, targets.find, address).code, "not-allowed")
+
+    def test_twice(self) -> None:
+        """A name given twice is a mistake."""
+        target = Target("db", "10.0.0.5", 5432)
+        self.assertRaises(ConfigurationError, Targets, [target, target])

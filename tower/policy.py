@@ -1,0 +1,264 @@
+"""What the owner of a member cluster allows: which targets, and which requests to its API server.
+
+The agent runs in the member's hands, so it is the place that says no, whatever the proxy asks for.  It
+fails closed: a request that is not plainly somebody else's is never sent with the agent's own rights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+from attrs import frozen
+
+from tower.errors import ConfigurationError, TowerError
+
+#: `Rewritten.length` of a body in chunks: its end is found by following its framing.
+CHUNKED = -1
+
+#: The target that leads to the member's API server, always by way of `HeadPolicy`.
+KUBERNETES = "kubernetes"
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_VALUE = rb"[\t -~\x80-\xff]*+"
+_SYSTEM = rb"system:(?:masters|node|kube-|serviceaccount)"
+
+# Fields that decide whose request it is, where its body ends, or what an intermediary before the API
+# server strips (a field that Connection names): they have their place in the canonical order or none.
+_PLACED = (
+    rb"(?i:impersonate-|x-remote-|authorization:|content-length:|transfer-encoding:"
+    rb"|host:|connection:|upgrade:)"
+)
+_REST = rb"(?:(?!" + _PLACED + rb")" + _TOKEN + rb"++: " + _VALUE + rb"\r\n"
+# A raw stream in which HTTP goes on (h2c) would take requests past this check.
+_UPGRADE = rb"|(?i:upgrade): (?!(?i:h2|http|tls))[!#-+\--~]++\r\n|(?i:connection: (upgrade))\r\n)*+"
+
+_TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
+_TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
+
+
+def _canonical(identity: bytes) -> re.Pattern[bytes]:
+    """Return the one form of head that is accepted; groups: length, chunked, who, upgrade, host, upgrade."""
+    rest = _REST + _UPGRADE
+    return re.compile(
+        rb"(?!CONNECT )[A-Z]++ /[!-~]*+ HTTP/1\.1\r\n"
+        rb"(?:Content-Length: ([0-9]{1,18}+)\r\n|(Transfer-Encoding: chunked)\r\n)?+"
+        rb"(Impersonate-User: " + identity + _VALUE + rb"\r\n"
+        rb"(?:Impersonate-Group: " + identity + _VALUE + rb"\r\n"
+        rb"|Impersonate-(?:Uid|Extra-"
+        + _TOKEN
+        + rb"++): "
+        + _VALUE
+        + rb"\r\n)*+)"
+        + rest
+        + rb"(Host: "
+        + _VALUE
+        + rb"\r\n)"
+        + rest
+        + rb"\r\n"
+    )
+
+
+_ANYBODY = _canonical(rb"[!-~\x80-\xff]")
+_NO_SYSTEM = _canonical(rb"(?!" + _SYSTEM + rb")[!-~\x80-\xff]")
+_IS_SYSTEM = re.compile(rb"(?i:impersonate-(?:user|group)):[\t ]*(" + _SYSTEM + rb"[^\r\n]*)")
+_USERS = re.compile(rb"\r\n(?i:impersonate-user)[\t ]*:[\t ]*([^\r\n]*)")
+_CREDENTIALS = re.compile(rb"\r\n(?i:authorization)[\t ]*:")
+
+
+class Rewritten(NamedTuple):
+    """A head to send to the API server.
+
+    :ivar head: the bytes to send, the agent's credential in them.
+    :ivar length: length of the body that follows, B, or `CHUNKED`.
+    :ivar upgrade: the client asks for an upgrade: go raw if, and only if, the answer is 101.
+    """
+
+    head: bytes
+    length: int
+    upgrade: bool
+
+    def __repr__(self) -> str:
+        """Leave the credential out."""
+        return f"Rewritten(length={self.length}, upgrade={self.upgrade})"
+
+
+@frozen
+class Refusal:
+    """Why a request is not sent on; the agent answers 403 with :ivar text: and closes the channel."""
+
+    text: str
+
+
+class Upstream(Protocol):
+    """What a head needs to know of the API server; `tower.member.Member` is one."""
+
+    @property
+    def prefix(self) -> bytes:
+        """The path in front of every request's, without a slash at its end; mostly empty."""
+
+    @property
+    def host_line(self) -> bytes:
+        """The `Host` field of the API server, its line end included."""
+
+    @property
+    def credential_line(self) -> bytes:
+        """The `Authorization` field, its line end included; empty with a client certificate."""
+
+
+class HeadPolicy:
+    """Checks the head of each request for the API server and adds what it needs to be sent.
+
+    :param upstream: asked anew for each request, so that a rotated token counts at once.
+    :param allow_system: let users act as `system:masters`, nodes, control plane and service accounts.
+    :param impersonate: False drops the users' identity: all act with the agent's own rights.
+    """
+
+    def __init__(self, upstream: Upstream, *, allow_system: bool = False, impersonate: bool = True) -> None:
+        self._upstream = upstream
+        self._impersonate = impersonate
+        self._pattern = _ANYBODY if allow_system or not impersonate else _NO_SYSTEM
+        self.refused = 0
+
+    def rewrite(self, head: bytes) -> Rewritten | Refusal:
+        """Return *head*, from the request line to the empty line, as it goes to the API server.
+
+        Accepted is one canonical order only: request line, `Content-Length` or `Transfer-Encoding`, one
+        `Impersonate-User`, any `Impersonate-Group`, `-Uid` and `-Extra-…`, then the rest with one `Host`.
+        """
+        match = self._pattern.fullmatch(head)
+        if match is None:
+            self.refused += 1
+            return Refusal(self._reason(head))
+        length, chunked, _, before, _, after = match.groups()
+        upstream = self._upstream
+        start, stop = match.span(5)
+        if self._impersonate and not upstream.prefix:
+            kept = head[:start]
+        else:
+            kept = self._reshaped(head, match.span(3), start)
+        whole = b"%b%b%b%b\r\n" % (kept, upstream.host_line, head[stop:-2], upstream.credential_line)
+        return Rewritten(whole, int(length) if length else CHUNKED if chunked else 0, bool(before or after))
+
+    def _reshaped(self, head: bytes, who: tuple[int, int], end: int) -> bytes:
+        """Return *head* up to *end* with the server's path prefix and, if so told, without the user."""
+        path = head.index(b" ") + 1
+        stop = who[1] if not self._impersonate else who[0]
+        return b"%b%b%b%b" % (head[:path], self._upstream.prefix, head[path : who[0]], head[stop:end])
+
+    def _reason(self, head: bytes) -> str:
+        """Say what is wrong with a head that did not match; never quotes a credential."""
+        if _CREDENTIALS.search(head):
+            return (
+                "the request carries a credential of its own; the agent adds its own and passes on no other"
+            )
+        users = _USERS.findall(head)
+        if not users or not users[0].strip():
+            return (
+                "the request names no user to act as (Impersonate-User); "
+                "the agent's own rights are lent to nobody"
+            )
+        if len(users) > 1:
+            return "the request names more than one user to act as (Impersonate-User)"
+        system = _IS_SYSTEM.search(head) if self._pattern is _NO_SYSTEM else None
+        if system:
+            name = system.group(1)[:100].decode("ascii", "replace")
+            return (
+                f'the owner of this cluster lets nobody act as "{name}"; '
+                "the agent's flag --allow-system-identities would"
+            )
+        return "the head of the request is not in the form that tower-v2 prescribes"
+
+
+class TargetRefused(TowerError):
+    """A stream that the owner of the cluster does not allow.
+
+    :ivar code: `not-allowed` or `no-such-target`, for the refusal of the channel.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@frozen
+class Target:
+    """A named address that streams may lead to.
+
+    :ivar host: a host name or an address, IPv6 without brackets.
+    """
+
+    name: str
+    host: str
+    port: int
+
+
+def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """Split `host:port`, `[v6]:port` or, with a *default_port*, `host`.
+
+    :raise ConfigurationError: saying what is wanted.
+    """
+    match = _TARGET_ADDRESS.fullmatch(text)
+    if match is None and default_port is not None:
+        bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+        match = _TARGET_ADDRESS.fullmatch(f"{bare}:{default_port}")
+    if match is None or not 0 < int(match.group(3)) < 65536:
+        raise ConfigurationError(f"{text!r} is not host:port")
+    return match.group(1) or match.group(2), int(match.group(3))
+
+
+def parse_target(text: str) -> Target:
+    """Read one `name=host:port`.
+
+    :raise ConfigurationError: naming the text and what is wanted.
+    """
+    name, equals, address = text.partition("=")
+    if not equals or _TARGET_NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"{text!r} is not name=host:port with a name of lower-case letters, digits, '-' and '.'"
+        )
+    if name == KUBERNETES:
+        raise ConfigurationError(
+            f"{text!r}: the target {KUBERNETES!r} is the API server, see --kubernetes-service"
+        )
+    host, port = parse_address(address)
+    return Target(name, host, port)
+
+
+class Targets:
+    """The targets that the owner allows, beside the API server.  Everything else is refused.
+
+    :raise ConfigurationError: when a name is given twice.
+    """
+
+    def __init__(self, targets: Iterable[Target] = ()) -> None:
+        named: dict[str, Target] = {}
+        for target in targets:
+            if target.name in named:
+                raise ConfigurationError(f"the target {target.name!r} is given twice")
+            named[target.name] = target
+        self._named: Mapping[str, Target] = named
+
+    @property
+    def names(self) -> list[str]:
+        """All names, the API server's first, for the hello."""
+        return [KUBERNETES, *self._named]
+
+    def find(self, name: str) -> Target:
+        """Return the target of that name, which is not `KUBERNETES`.
+
+        :raise TargetRefused: with the code and the text of the refusal.
+        """
+        target = self._named.get(name)
+        if target is not None:
+            return target
+        if _TARGET_NAME.fullmatch(name) is None:
+            raise TargetRefused(
+                "not-allowed",
+                "the agent opens named targets only; its owner adds one with --target name=host:port",
+            )
+        raise TargetRefused(
+            "no-such-target",
+            f'the agent has no target "{name}"; its owner adds one with --target {name}=host:port',
+        )
