@@ -1,0 +1,130 @@
+"""Tests of `tower.web.agents`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.pipes import FakePipe
+from tower.pipes import Pipe
+from tower.web.agents import AgentEndpoint
+
+KEY = b"dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 section 1.3
+
+
+def head(*fields: bytes, protocol: bytes | None = b"tower-v2") -> bytes:
+    """Return the request of an agent."""
+    lines = [
+        b"GET /agent HTTP/1.1",
+        b"Host: proxy.example:8080",
+        b"Upgrade: websocket",
+        b"Connection: Upgrade",
+        b"Sec-WebSocket-Key: " + KEY,
+        b"Sec-WebSocket-Version: 13",
+        *fields,
+    ]
+    if protocol is not None:
+        lines.append(b"Sec-WebSocket-Protocol: " + protocol)
+    return b"\r\n".join([*lines, b"", b""])
+
+
+class AgentEndpointTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have an endpoint that takes two at a time."""
+        self.opened: list[tuple[Pipe, bytes]] = []
+        self.settled: list[Deferred[Any]] = []
+        self.clock = MemoryReactorClock()
+        self.endpoint = AgentEndpoint(self.clock, self.open, limit=2)
+
+    def open(self, pipe: Pipe, leftover: bytes) -> Deferred[Any]:
+        """Be the tunnel."""
+        self.opened.append((pipe, leftover))
+        self.settled.append(Deferred())
+        return self.settled[-1]
+
+    def accept(self, received: bytes) -> FakePipe:
+        """Have an agent come."""
+        pipe = FakePipe()
+        self.endpoint.accept(pipe, received)
+        return pipe
+
+    def test_handshake(self) -> None:
+        """The agent gets its 101 and the tunnel gets the connection."""
+        pipe = self.accept(head())
+        answer = bytes(pipe.sent)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 101 "))
+        self.assertIn(b"\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n", answer)
+        self.assertIn(b"\r\nSec-WebSocket-Protocol: tower-v2\r\n", answer)
+        self.assertNotIn(b"Server:", answer)
+        self.assertEqual(self.opened, [(pipe, b"")])
+        self.assertTrue(pipe.paused)
+
+    def test_leftover(self) -> None:
+        """What came behind the handshake goes to the tunnel, not to Autobahn."""
+        self.accept(head() + b"\x82\xffframe")
+        self.assertEqual(self.opened[0][1], b"\x82\xffframe")
+
+    def test_later_bytes(self) -> None:
+        """After the handshake Autobahn hears and says nothing any more."""
+        pipe = self.accept(head())
+        pipe.taken()
+        pipe.deliver(b"\xff\xff\xff")
+        pipe.lose()
+        self.assertEqual(bytes(pipe.sent), b"")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_other_subprotocols(self) -> None:
+        """Only the exact subprotocol is taken."""
+        for protocol in (None, b"kubesphere-v1", b"tower-v2, kubesphere-v1", b"tower-v3", b"Tower-v2"):
+            pipe = self.accept(head(protocol=protocol))
+            self.assertTrue(bytes(pipe.sent).startswith(b"HTTP/1.1 400 "), protocol)
+            self.assertTrue(pipe.closing)
+        self.assertEqual((self.opened, self.endpoint.pending, self.endpoint.refused), ([], 0, 5))
+
+    def test_not_a_websocket(self) -> None:
+        """A request that is no handshake is answered and closed."""
+        for broken in (
+            head().replace(KEY, b"short"),
+            head().replace(b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Version: 8"),
+            head().replace(b"GET ", b"POST "),
+        ):
+            pipe = self.accept(broken)
+            self.assertTrue(bytes(pipe.sent).startswith(b"HTTP/1.1 4"), broken)
+            self.assertTrue(pipe.closing)
+        self.assertEqual(self.opened, [])
+
+    def test_incomplete(self) -> None:
+        """A head that is not whole is nothing to wait for here."""
+        self.assertTrue(self.accept(head()[:-2]).closing)
+        self.assertEqual(self.endpoint.pending, 0)
+
+    def test_compression(self) -> None:
+        """Compression is not agreed to."""
+        pipe = self.accept(head(b"Sec-WebSocket-Extensions: permessage-deflate"))
+        self.assertNotIn(b"Extensions", bytes(pipe.sent))
+        self.assertEqual(len(self.opened), 1)
+
+    def test_limit(self) -> None:
+        """No more than the limit may be authenticating at a time; the next one is told to come again."""
+        self.accept(head())
+        self.accept(head())
+        pipe = self.accept(head())
+        answer = bytes(pipe.sent)
+        self.assertTrue(answer.startswith(b"HTTP/1.1 503 "))
+        length = int(answer.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+        self.assertEqual(len(answer.split(b"\r\n\r\n")[1]), length)
+        self.assertTrue(pipe.closing)
+        self.assertEqual((len(self.opened), self.endpoint.refused), (2, 1))
+
+    def test_settled(self) -> None:
+        """One that has authenticated itself, or failed to, makes room."""
+        self.accept(head())
+        self.accept(head())
+        self.settled[0].callback(None)
+        self.settled[1].errback(ValueError("gone"))
+        self.assertEqual(self.endpoint.pending, 0)
+        self.accept(head())
+        self.assertEqual(len(self.opened), 3)
