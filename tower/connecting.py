@@ -1,0 +1,237 @@
+"""Outgoing connections: a plain non-blocking connect, with TLS if wanted, and reasons when it fails.
+
+Twisted's ``HostnameEndpoint`` costs half a millisecond a connection, which is most of what a new stream
+costs an agent; an address that needs no resolver goes straight to the kernel here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.abstract import isIPAddress, isIPv6Address
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IHostResolution, IResolutionReceiver, IWriteDescriptor
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tower.connection import Connection, TLSFailed
+from tower.errors import TowerError
+
+_KINDS = {
+    errno.ECONNREFUSED: "refused",
+    errno.ETIMEDOUT: "timeout",
+    errno.ENETUNREACH: "unreachable",
+    errno.EHOSTUNREACH: "unreachable",
+}
+
+
+class ConnectFailed(TowerError):
+    """No connection came about.
+
+    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name`` or ``tls``.
+    """
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class _Unready:
+    """The receiver of a connection whose TLS handshake is under way."""
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self.closed = failed
+
+    def received(self, data: memoryview) -> None:
+        """Never called: the connection is paused."""
+
+    def ended(self) -> None:
+        """Never called: the connection is paused."""
+
+    def drained(self) -> None:
+        """Nothing was sent."""
+
+
+@implementer(IWriteDescriptor)
+class _Attempt:
+    """One way to a list of addresses, tried in order until one answers.
+
+    :param addresses: (family, socket address) pairs.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        what: str,
+        timeout: float,
+        tls: ssl.SSLContext | None,
+        server_hostname: str | None,
+    ) -> None:
+        self._reactor = reactor
+        self._what = what
+        self._tls = tls
+        self._server_hostname = server_hostname
+        self._addresses: list[tuple[int, tuple[Any, ...]]] = []
+        self._socket: socket.socket | None = None
+        self._connection: Connection | None = None
+        self._timer = reactor.callLater(timeout, self._too_late, timeout)
+        self.done: Deferred[Connection] = Deferred(lambda _: self._abandon())
+
+    def start(self, addresses: list[tuple[int, tuple[Any, ...]]]) -> None:
+        """Try *addresses*."""
+        self._addresses = addresses
+        self._next(ConnectFailed("name", f"{self._what} has no address"))
+
+    def fail(self, error: Exception) -> None:
+        """End in *error*."""
+        self._abandon()
+        if not self.done.called:
+            self.done.errback(error)
+
+    def _next(self, error: ConnectFailed) -> None:
+        while self._addresses:
+            family, address = self._addresses.pop(0)
+            try:
+                self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as e:
+                error = self._failure(e.errno or 0)
+                continue
+            sock.settimeout(0)
+            code = sock.connect_ex(address)
+            if code in (0, errno.EINPROGRESS):
+                self._reactor.addWriter(self)
+                return
+            sock.close()
+            self._socket = None
+            error = self._failure(code)
+        self.fail(error)
+
+    def _failure(self, code: int) -> ConnectFailed:
+        text = "connection refused" if code == errno.ECONNREFUSED else os.strerror(code).lower()
+        return ConnectFailed(_KINDS.get(code, "unreachable"), f"{self._what}: {text}")
+
+    def fileno(self) -> int:
+        """Return the descriptor of the socket that is being connected."""
+        return self._socket.fileno() if self._socket is not None else -1
+
+    def logPrefix(self) -> str:
+        """Name this in log lines that the reactor writes."""
+        return "connecting"
+
+    def doWrite(self) -> None:
+        """See how the connect went."""
+        sock = self._socket
+        if sock is None:
+            return
+        self._reactor.removeWriter(self)
+        self._socket = None
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            sock.close()
+            self._next(self._failure(code))
+        elif self._tls is None:
+            self._succeed(Connection(self._reactor, sock))
+        else:
+            self._connection = connection = Connection(
+                self._reactor,
+                sock,
+                tls=self._tls,
+                server_side=False,
+                server_hostname=self._server_hostname,
+                handshake_timeout=3600,  # our own timer rules
+                on_secure=self._secure,
+            )
+            connection.receiver = _Unready(self._insecure)
+
+    def _secure(self) -> None:
+        connection, self._connection = self._connection, None
+        assert connection is not None
+        self._succeed(connection)
+
+    def _insecure(self, reason: Exception) -> None:
+        self._connection = None
+        text = str(reason) if isinstance(reason, TLSFailed) else "closed during the TLS handshake"
+        self.fail(ConnectFailed("tls", f"{self._what}: {text}"))
+
+    def _succeed(self, connection: Connection) -> None:
+        self._timer.cancel()
+        self.done.callback(connection)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Note that the reactor is shutting down, or found the descriptor broken: ask the socket why."""
+        self.doWrite()
+
+    def _too_late(self, seconds: float) -> None:
+        self.fail(ConnectFailed("timeout", f"{self._what}: no answer in {seconds:g} s"))
+
+    def _abandon(self) -> None:
+        if self._timer.active():
+            self._timer.cancel()
+        self._addresses = []
+        if self._socket is not None:
+            self._reactor.removeWriter(self)
+            self._socket.close()
+            self._socket = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.receiver = _Unready(lambda _: None)
+            connection.abort()
+
+
+@implementer(IResolutionReceiver)
+class _Addresses:
+    """Collects what the resolver finds."""
+
+    def __init__(self, attempt: _Attempt, what: str) -> None:
+        self._attempt = attempt
+        self._what = what
+        self._found: list[tuple[int, tuple[Any, ...]]] = []
+
+    def resolutionBegan(self, resolution: IHostResolution) -> None:
+        """Nothing to note."""
+
+    def addressResolved(self, address: IAddress) -> None:
+        """Note one address."""
+        self._found.append(_socket_address(address.host, address.port))  # type: ignore[attr-defined]
+
+    def resolutionComplete(self) -> None:
+        """Start with what was found."""
+        if self._found:
+            self._attempt.start(self._found)
+        else:
+            self._attempt.fail(ConnectFailed("name", f"{self._what}: the name has no address"))
+
+
+def _socket_address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
+    if isIPv6Address(host):
+        return socket.AF_INET6, (host, port, 0, 0)
+    return socket.AF_INET, (host, port)
+
+
+def connect(
+    reactor: Any,
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    server_hostname: str | None = None,
+    timeout: float = 30.0,
+) -> Deferred[Connection]:
+    """Connect, TLS handshake included, within *timeout* s.
+
+    The connection comes paused: give it its receiver, then resume it.  Cancelling leaves nothing behind.
+
+    :raise ConnectFailed: through the Deferred, with the kind and a text that names *host* and *port*.
+    """
+    what = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    attempt = _Attempt(reactor, what, timeout, tls, server_hostname or host)
+    if isIPAddress(host) or isIPv6Address(host):
+        attempt.start([_socket_address(host, port)])
+    else:
+        reactor.nameResolver.resolveHostName(_Addresses(attempt, what), host, port)
+    return attempt.done

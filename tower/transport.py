@@ -1,0 +1,162 @@
+"""A pipe as a Twisted transport, for every protocol that was not written for pipes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IAddress, IConsumer, IProtocol, IPushProducer, ITransport
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tower.pipes import Pipe
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+class PipeTransport:
+    """Drives *protocol* with what comes on *pipe*, until the pipe is closed or `release`d.
+
+    :ivar pipe: the pipe underneath.
+    """
+
+    disconnecting = False
+    disconnected = False
+
+    def __init__(self, pipe: Pipe, protocol: IProtocol) -> None:
+        self.pipe = pipe
+        self._protocol = protocol
+        self._producer: Any = None
+        self._streaming = False
+        self._full = False
+        self._clean = False
+        self._released = False
+
+    def start(self) -> None:
+        """Connect the protocol and let bytes flow."""
+        self.pipe.receiver = self
+        self._protocol.makeConnection(self)
+        if not self._released:
+            self.pipe.resume()
+
+    def release(self) -> Pipe:
+        """Give the pipe back, paused; the protocol hears nothing more, and its writes go nowhere."""
+        self._released = self.disconnecting = True
+        self.pipe.pause()
+        return self.pipe
+
+    # tower.pipes.Receiver
+
+    def received(self, data: memoryview) -> None:
+        """Give the protocol its bytes."""
+        self._protocol.dataReceived(bytes(data))
+
+    def ended(self) -> None:
+        """Half close as Twisted does it: tell a protocol that knows it, close for any other."""
+        self._clean = True
+        half = getattr(self._protocol, "readConnectionLost", None)
+        if half is None:
+            self.pipe.close()
+        else:
+            half()
+
+    def drained(self) -> None:
+        """Let the producer go on."""
+        self._full = False
+        if self._producer is not None:
+            self._producer.resumeProducing()
+
+    def closed(self, reason: Exception) -> None:
+        """Tell the protocol."""
+        self.disconnected = True
+        if self._released:
+            return
+        clean = self._clean or self.disconnecting
+        lost = ConnectionDone() if clean else ConnectionLost(str(reason))
+        self._protocol.connectionLost(Failure(lost))  # type: ignore[no-untyped-call]
+
+    # ITransport
+
+    def write(self, data: bytes) -> None:
+        """Send *data*; dropped once the connection is closing, as `ITransport` wants it."""
+        if self.disconnecting or self.disconnected:
+            return
+        if not self.pipe.send(data) and not self._full:
+            self._full = True
+            if self._producer is not None and self._streaming:
+                self._producer.pauseProducing()
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """Send the pieces as one."""
+        self.write(b"".join(data))
+
+    def loseConnection(self, *_: Any) -> None:
+        """Close after what is queued."""
+        if not self.disconnecting:
+            self.disconnecting = True
+            self.pipe.close()
+
+    def loseWriteConnection(self) -> None:
+        """End our side after what is queued."""
+        self.pipe.finish()
+
+    def abortConnection(self) -> None:
+        """Close now."""
+        if not self._released:
+            self.disconnecting = True
+            self.pipe.abort()
+
+    def getPeer(self) -> IAddress:
+        """Return the other side's address if the pipe has one."""
+        return _address(self.pipe, "getPeer")
+
+    def getHost(self) -> IAddress:
+        """Return our side's address if the pipe has one."""
+        return _address(self.pipe, "getHost")
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """Pipes never delay."""
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        """Pipes have it on."""
+
+    # IConsumer
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """Let *producer* follow the pipe's flow control."""
+        if self._producer is not None:
+            raise RuntimeError(f"a producer is registered already: {self._producer!r}")
+        self._producer, self._streaming = producer, streaming
+        if self.disconnected:
+            producer.stopProducing()
+        elif not streaming:
+            producer.resumeProducing()
+        elif self._full:
+            producer.pauseProducing()
+
+    def unregisterProducer(self) -> None:
+        """Forget the producer."""
+        self._producer = None
+
+    # IPushProducer
+
+    def pauseProducing(self) -> None:
+        """Stop delivering bytes."""
+        if not self._released:
+            self.pipe.pause()
+
+    def resumeProducing(self) -> None:
+        """Deliver bytes again."""
+        if not self._released:
+            self.pipe.resume()
+
+    def stopProducing(self) -> None:
+        """Close."""
+        self.loseConnection()
+
+
+def _address(pipe: Pipe, which: str) -> IAddress:
+    find = getattr(pipe, which, None)
+    address: IAddress = IPv4Address("TCP", "0.0.0.0", 0) if find is None else find()
+    return address
