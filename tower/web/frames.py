@@ -1,0 +1,200 @@
+"""WebSocket frames (RFC 6455 section 5) after Autobahn's handshake.  No I/O.
+
+Written for speed: payload is unmasked and masked where it lies, never copied, and a frame's header is put
+into the room left before it.  Message borders mean nothing to a tunnel (a peer may cut its messages into
+any frames), so payload is handed on as it comes, before its frame is complete.
+
+Masks are random and real: intermediaries may insist on them.  They protect no secret here, since what they
+cover is encrypted, so a generator of the process is good enough.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from tower.errors import PeerError
+
+try:  # Autobahn's SIMD code; a module of its own that Autobahn does not promise to keep
+    from _nvx_xormasker import ffi, lib
+except ImportError:
+    ffi = lib = None
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+
+#: Longest header that `FrameWriter` makes; leave so much room before the payload, B.
+LONGEST_HEADER = 14
+
+#: From this size on the C code is faster than one operation on a big integer, B.
+_SMALL = 512
+
+
+class BadFrame(PeerError):
+    """The peer broke RFC 6455."""
+
+
+class Control(NamedTuple):
+    """A control frame: `CLOSE`, `PING` or `PONG` and its at most 125 bytes."""
+
+    opcode: int
+    payload: bytes
+
+
+def mask(data: memoryview, key: int) -> None:
+    """XOR *data* in place with the 4 bytes of *key*, the first of which is its lowest."""
+    size = len(data)
+    if size > _SMALL and lib is not None:
+        masker = lib.nvx_xormask_new(key.to_bytes(4, "little"))
+        lib.nvx_xormask_process(masker, ffi.from_buffer("uint8_t[]", data), size)
+        lib.nvx_xormask_free(masker)
+        return
+    pattern = (key.to_bytes(4, "little") * ((size + 3) >> 2))[:size]
+    mixed = int.from_bytes(data, "little") ^ int.from_bytes(pattern, "little")
+    data[:] = mixed.to_bytes(size, "little")
+
+
+def _rotated(key: int, count: int) -> int:
+    """Return the mask for bytes that begin *count* bytes into what *key* covers."""
+    shift = (count & 3) * 8
+    return (key >> shift | key << (32 - shift)) & 0xFFFFFFFF if shift else key
+
+
+class FrameReader:
+    """Takes frames apart.
+
+    :param from_client: whether frames must be masked (they come from a client) or must not be.
+    """
+
+    def __init__(self, *, from_client: bool) -> None:
+        self._masked = from_client
+        self._head = b""
+        self._left = 0
+        self._key = 0
+        self._control: int | None = None
+        self._control_payload = b""
+        self._in_message = False
+
+    def feed(self, data: memoryview) -> list[memoryview | Control]:
+        """Return the payload and the control frames in *data*, which is changed in place.
+
+        The pieces of payload are slices of *data*; they are valid as long as it is.
+
+        :raise BadFrame: this is not what RFC 6455 allows.
+        """
+        found: list[memoryview | Control] = []
+        position, end = 0, len(data)
+        while position < end:
+            if not self._left:
+                position = self._read_head(data, position)
+                if self._head:
+                    break
+                if not self._left:
+                    if self._control is not None:
+                        self._finish_control(found)
+                    continue
+            size = min(self._left, end - position)
+            piece = data[position : position + size]
+            if self._masked:
+                mask(piece, self._key)
+                self._key = _rotated(self._key, size)
+            position += size
+            self._left -= size
+            if self._control is None:
+                found.append(piece)
+            else:
+                self._control_payload += bytes(piece)
+                if not self._left:
+                    self._finish_control(found)
+        return found
+
+    def _finish_control(self, found: list[memoryview | Control]) -> None:
+        assert self._control is not None
+        found.append(Control(self._control, self._control_payload))
+        self._control, self._control_payload = None, b""
+
+    def _read_head(self, data: memoryview, position: int) -> int:
+        """Read the next frame's header; keep what is there in ``_head`` if it is not whole."""
+        kept = len(self._head)
+        head = self._head + bytes(data[position : position + LONGEST_HEADER - kept])
+        self._head = b""
+        if len(head) < 2:
+            self._head = head
+            return len(data)
+        first, second = head[0], head[1]
+        self._check(first, second)
+        size, length = 2, second & 127
+        if length > 125:
+            size = 4 if length == 126 else 10
+            length = int.from_bytes(head[2:size], "big")
+        if self._masked:
+            size += 4
+        if len(head) < size:
+            self._head = head
+            return len(data)
+        if length >> 63:
+            raise BadFrame("a frame length with its highest bit set")
+        if self._masked:
+            self._key = int.from_bytes(head[size - 4 : size], "little")
+        opcode = first & 15
+        if opcode >= CLOSE:
+            self._control = opcode
+        else:
+            self._in_message = not first & 128
+        self._left = length
+        return position + size - kept
+
+    def _check(self, first: int, second: int) -> None:
+        opcode = first & 15
+        if first & 0x70:
+            raise BadFrame("reserved bits are set and no extension was agreed on")
+        if bool(second & 128) != self._masked:
+            raise BadFrame("a frame is masked" if second & 128 else "a frame is not masked")
+        if opcode >= CLOSE:
+            if opcode > PONG or not first & 128 or second & 127 > 125:
+                raise BadFrame("a control frame that is unknown, cut or too long")
+        elif opcode not in (CONTINUATION, BINARY):
+            raise BadFrame(f"frames of kind {opcode} are not spoken here")
+        elif (opcode == CONTINUATION) != self._in_message:
+            raise BadFrame("a continuation without a beginning, or a beginning inside a message")
+
+
+class FrameWriter:
+    """Makes frames; every message is one frame.
+
+    :param to_server: whether frames are masked (they go to a server).
+    """
+
+    def __init__(self, *, to_server: bool) -> None:
+        self._masked = to_server
+
+    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
+        """Make ``buffer[start:end]`` the payload of a binary frame, in place.
+
+        :return: where the frame begins: up to `LONGEST_HEADER` before *start*.
+        """
+        key = random.getrandbits(32) if self._masked else 0
+        head = self._header(BINARY, end - start, key)
+        if self._masked:
+            mask(buffer[start:end], key)
+        begin = start - len(head)
+        buffer[begin:start] = head
+        return begin
+
+    def wrap(self, payload: bytes, opcode: int = BINARY) -> bytes:
+        """Return a frame with *payload*."""
+        if not self._masked:
+            return self._header(opcode, len(payload), 0) + payload
+        key = random.getrandbits(32)
+        covered = bytearray(payload)
+        mask(memoryview(covered), key)
+        return self._header(opcode, len(payload), key) + covered
+
+    def _header(self, opcode: int, size: int, key: int) -> bytes:
+        flag = 128 if self._masked else 0
+        if size < 126:
+            head = bytes((128 | opcode, flag | size))
+        elif size < 65536:
+            head = bytes((128 | opcode, flag | 126, size >> 8, size & 255))
+        else:
+            head = bytes((128 | opcode, flag | 127)) + size.to_bytes(8, "big")
+        return head + key.to_bytes(4, "little") if self._masked else head
