@@ -1,0 +1,298 @@
+"""An SSH channel (RFC 4254 section 5) as a pipe: windows, half close, and a bound on everything.
+
+What comes while the channel is paused waits in the channel, and no credit is given for it: that bounds it by
+the window and stops the sender at the far end.  What cannot be sent for want of window or because the
+tunnel is full waits too, and `Channel.send` says so; a well-behaved sender adds no more until `drained`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tower.conch.window import Window
+from tower.errors import TowerError
+from tower.pipes import Buffer, Receiver
+
+if TYPE_CHECKING:
+    from tower.conch.mux import Mux
+
+
+class ChannelEnded(TowerError):
+    """The channel is closed."""
+
+
+class _Unheard:
+    """The receiver of a channel that has none yet."""
+
+    def received(self, data: memoryview) -> None:
+        raise AssertionError("bytes were delivered to a channel without a receiver")
+
+    def ended(self) -> None:
+        """Nobody to tell."""
+
+    def drained(self) -> None:
+        """Nobody to tell."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nobody to tell."""
+
+
+class Channel:
+    """One stream in a tunnel; a `tower.pipes.Pipe`.  It starts paused.
+
+    :ivar local: our number of it.
+    :ivar remote: the number that the peer has for it.
+    :ivar queued: bytes accepted by `send` that have not gone yet.
+    :ivar bytes_in: bytes received.
+    :ivar bytes_out: bytes sent.
+    :ivar is_closed: whether nothing more can be sent.
+    """
+
+    def __init__(self, mux: Mux, local: int, window: Window) -> None:
+        self._mux = mux
+        self.local = local
+        self.receiver: Receiver = _Unheard()
+        self._window = window
+        self.remote = self._out_window = self._longest = 0
+        self._queue: deque[memoryview] = deque()
+        self._inbox: deque[bytes] = deque()
+        self._paused = True
+        self._delivering = False
+        self._wanted = False
+        self.is_waiting = False
+        self._peer_ended = self._peer_closed = self._end_told = False
+        self._finishing = self._end_sent = self._closing = self._close_sent = False
+        self._told = False
+        self._uncredited = 0
+        self.queued = self.bytes_in = self.bytes_out = 0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing more can be sent."""
+        return self._closing or self._close_sent or self._peer_closed
+
+    @property
+    def tunnel(self) -> object:
+        """What the mux belongs to."""
+        return self._mux.owner
+
+    def opened(self, remote: int, window: int, longest: int) -> None:
+        """Note what the peer granted; called by the mux."""
+        self.remote, self._out_window, self._longest = remote, window, longest
+
+    # Sending
+
+    def send(self, data: Buffer) -> bool:
+        """See `tower.pipes.Pipe.send`."""
+        if self._finishing or self._closing or self._close_sent or self._peer_closed:
+            return True
+        size = len(data)
+        sent = 0
+        if not self._queue:
+            while sent < size and (room := self._room()):
+                piece = min(room, size - sent)
+                self._mux.send_data(self.remote, data[sent : sent + piece] if sent or piece < size else data)
+                self._out_window -= piece
+                sent += piece
+        self.bytes_out += size
+        if sent < size:
+            self._queue.append(memoryview(bytes(data[sent:])))
+            self.queued += size - sent
+        elif not self._mux.congested:
+            return True
+        self._wait()
+        return False
+
+    def lease(self) -> memoryview | None:
+        """Return where bytes to be sent may be put, or None: then wait for `Receiver.drained`.
+
+        The buffer is the process's: fill it, then call `commit` before anything else happens.
+        """
+        if self._queue or not (room := self._room()) or self.is_closed or self._finishing:
+            self._wait()
+            return None
+        return self._mux.lease(room)
+
+    def commit(self, size: int) -> None:
+        """Send the first *size* bytes of what `lease` returned."""
+        self._out_window -= size
+        self.bytes_out += size
+        self._mux.commit(self.remote, size)
+
+    def _room(self) -> int:
+        """Return how long the next packet's data may be."""
+        if self._mux.congested:
+            return 0
+        return min(self._out_window, self._longest, self._mux.packet_size(self))
+
+    def _wait(self) -> None:
+        """Have `turn` called when the tunnel takes bytes, and `drained` when we do."""
+        self._wanted = True
+        if self._out_window and not self.is_waiting:
+            self.is_waiting = True
+            self._mux.wait(self)
+
+    def turn(self) -> bool:
+        """Send one packet of what is queued; return whether another turn is wanted."""
+        if self._queue and (room := self._room()):
+            first = self._queue[0]
+            piece = first[:room]
+            self._mux.send_data(self.remote, piece)
+            self._out_window -= len(piece)
+            self.queued -= len(piece)
+            if len(piece) == len(first):
+                self._queue.popleft()
+            else:
+                self._queue[0] = first[len(piece) :]
+        if self._queue:
+            return self._out_window > 0
+        if self._closing:
+            self._send_close(ChannelEnded("closed on our side"))
+        elif self._finishing:
+            self._send_end()
+        elif self._wanted and self._mux.congested:
+            return True
+        elif self._wanted and self._out_window:
+            self._wanted = False
+            self.receiver.drained()
+        return False
+
+    def window_adjusted(self, size: int) -> None:
+        """Note that the peer grants more."""
+        was_empty = not self._out_window
+        self._out_window += size
+        if was_empty and (self._wanted or self._queue) and not self.is_waiting:
+            self.is_waiting = True
+            self._mux.wait(self)
+
+    # Receiving
+
+    def data_received(self, data: memoryview) -> None:
+        """Deliver *data*, or keep it while paused; called by the mux."""
+        size = len(data)
+        self._window.arrived(size)
+        self.bytes_in += size
+        if self._close_sent or self._closing:
+            self._mux.grant(self, self._window, size)  # nobody wants it, but the peer has to get to its end
+        elif self._paused or self._inbox:
+            self._inbox.append(bytes(data))
+        else:
+            self._uncredited += size
+            self.receiver.received(data)
+            self._credit()
+
+    def _credit(self) -> None:
+        """Grant what was delivered, unless the receiver asked for a pause: then it has not left us yet."""
+        size = self._uncredited
+        if size and not self._paused:
+            self._uncredited = 0
+            if not self._peer_closed:
+                self._mux.grant(self, self._window, size)
+
+    def pause(self) -> None:
+        """See `tower.pipes.Pipe.pause`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """See `tower.pipes.Pipe.resume`; what waited is delivered from within this call."""
+        self._paused = False
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            self._deliver()
+        finally:
+            self._delivering = False
+
+    def _deliver(self) -> None:
+        self._credit()
+        while self._inbox and not self._paused:
+            data = self._inbox.popleft()
+            self._uncredited += len(data)
+            self.receiver.received(memoryview(data))
+            self._credit()
+        if not (self._paused or self._inbox):
+            self._tell_end()
+
+    def end_received(self) -> None:
+        """Note the peer's EOF."""
+        self._peer_ended = True
+        if not (self._paused or self._inbox):
+            self._tell_end()
+
+    def close_received(self) -> None:
+        """Note the peer's CLOSE: answer it, deliver what waits, then that is the end."""
+        self._peer_closed = True
+        self._queue.clear()
+        self.queued = 0
+        if not self._close_sent:
+            self._close_sent = True
+            self._mux.send_close(self.remote)
+        self._mux.forget(self)
+        self._window.close()
+        if not self._inbox:
+            self._paused = False  # nothing is left that could be held back
+        if not self._paused:
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        if self._peer_ended and not (self._end_told or self._told):
+            self._end_told = True
+            self.receiver.ended()
+        if self._peer_closed:
+            self._tell_closed(ChannelEnded("closed by the other side"))
+        elif self._end_told and self._end_sent and not self._close_sent:
+            self._send_close(ChannelEnded("both sides are done"))
+
+    # Ends
+
+    def finish(self) -> None:
+        """See `tower.pipes.Pipe.finish`."""
+        if not (self._finishing or self._closing or self._close_sent):
+            self._finishing = True
+            if not self._queue:
+                self._send_end()
+
+    def _send_end(self) -> None:
+        if not (self._end_sent or self._close_sent):
+            self._end_sent = True
+            self._mux.send_end(self.remote)
+            if self._end_told:
+                self._send_close(ChannelEnded("both sides are done"))
+
+    def close(self) -> None:
+        """See `tower.pipes.Pipe.close`."""
+        if not (self._closing or self._close_sent):
+            self._closing = True
+            if not self._queue:
+                self._send_close(ChannelEnded("closed on our side"))
+
+    def abort(self) -> None:
+        """See `tower.pipes.Pipe.abort`."""
+        self._queue.clear()
+        self.queued = 0
+        self._closing = True
+        self._send_close(ChannelEnded("aborted on our side"))
+
+    def _send_close(self, reason: Exception) -> None:
+        if not self._close_sent:
+            self._close_sent = True
+            self._inbox.clear()
+            self._mux.send_close(self.remote)
+        self._tell_closed(reason)
+
+    def lost(self, reason: Exception) -> None:
+        """Note that the tunnel is gone."""
+        self._close_sent = self._peer_closed = True
+        self._queue.clear()
+        self._inbox.clear()
+        self.queued = 0
+        self._window.close()
+        self._tell_closed(reason)
+
+    def _tell_closed(self, reason: Exception) -> None:
+        if not self._told:
+            self._told = True
+            receiver, self.receiver = self.receiver, _Unheard()
+            receiver.closed(reason)

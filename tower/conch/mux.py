@@ -1,0 +1,424 @@
+"""Messages 90 to 100 of RFC 4254: many channels over one SSH connection.  No I/O of its own.
+
+The same object serves the proxy's end of a tunnel, the agent's, and a tunnel to a node.  It replaces
+Conch's ``SSHConnection``, whose channels have no flow control and copy what they hold again and again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import Protocol
+
+from twisted.internet.defer import Deferred
+
+from tower.budget import Budget
+from tower.conch.channel import Channel
+from tower.conch.window import BASE, Window
+from tower.errors import PeerError, TowerError
+from tower.pipes import Buffer
+
+OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
+
+#: Data in one packet of ours, while the channel is alone in its tunnel and while it is not, B.
+ALONE_PACKET = 256 * 1024 - 64
+SHARED_PACKET = 64 * 1024 - 64
+
+#: How long after a change of channel a tunnel counts as shared, s.
+SHARED_FOR = 0.25
+
+#: Data in front of which a packet has padding length, type, channel and size, B.
+DATA_OFFSET = 10
+
+_ONE, _TWO, _FOUR = Struct(">BI"), Struct(">BII"), Struct(">BIIII")
+_THREE = Struct(">III")
+_PAIR = Struct(">II")
+_NUMBER = Struct(">I")
+_HEAD = Struct(">BBII")
+
+# RFC 4254 section 5.1; the text that follows the code begins with our own word for it.
+_CODES = {"not-allowed": 1, "no-such-target": 3, "busy": 4}
+
+
+class StreamRefused(TowerError):
+    """The far end did not open the stream.
+
+    :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
+        ``name``, ``tls`` or ``failed``.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class TunnelLost(TowerError):
+    """The tunnel went away."""
+
+
+class BadMessage(PeerError):
+    """A message that RFC 4254 does not allow here."""
+
+
+class Wire(Protocol):
+    """What a mux needs of the tunnel that it lives in.
+
+    :ivar congested: whether the tunnel has more to send than its socket takes.
+    :ivar round_trip: to the peer, s.
+    """
+
+    congested: bool
+    round_trip: float
+
+    def send(self, payload: bytes) -> None:
+        """Send a small message, together with others of this turn of the reactor."""
+
+    def lease(self) -> memoryview:
+        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
+
+    def commit(self, size: int) -> None:
+        """Send the first *size* bytes of the packet in `lease`, padding length not filled in."""
+
+    def soon(self) -> None:
+        """Call `Mux.drained` later in this turn of the reactor, never from within this call."""
+
+    def seconds(self) -> float:
+        """Return monotonic time, s."""
+
+
+class Incoming:
+    """A channel that the peer wants opened; answer it with `accept` or `refuse`, once.
+
+    :ivar kind: the channel's type.
+    :ivar data: what follows in the message, which depends on the type.
+    """
+
+    def __init__(self, mux: Mux, remote: int, window: int, longest: int, kind: bytes, data: bytes) -> None:
+        self._mux = mux
+        self._remote, self._window, self._longest = remote, window, longest
+        self.kind, self.data = kind, data
+
+    def accept(self) -> Channel:
+        """Open the channel; it is paused, so set its receiver and resume it."""
+        channel = self._mux.add_channel()
+        channel.opened(self._remote, self._window, self._longest)
+        self._mux.confirm(self._remote, channel)
+        return channel
+
+    def refuse(self, code: str, text: str) -> None:
+        """Say why not; *code* is one of those of `StreamRefused`."""
+        self._mux.refuse(self._remote, code, text)
+
+
+def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
+    """Return the SSH string at *offset* and the offset behind it.
+
+    :raise BadMessage: it is longer than what is there.
+    """
+    if offset + 4 > len(data):
+        raise BadMessage("a message ends within a length")
+    (size,) = _NUMBER.unpack_from(data, offset)
+    end = offset + 4 + size
+    if end > len(data):
+        raise BadMessage("a message ends within a string")
+    return bytes(data[offset + 4 : end]), end
+
+
+class Mux:
+    """:param wire: what messages are sent on.
+    :param owner: handed out by `Channel.tunnel`.
+    :param accept: decides about channels that the peer opens; None refuses all.
+    :param limit: channels at once.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        budget: Budget,
+        owner: object = None,
+        accept: Callable[[Incoming], None] | None = None,
+        limit: int = 10_000,
+    ) -> None:
+        self._wire = wire
+        self._budget = budget
+        self.owner = owner
+        self._accept = accept
+        self._limit = limit
+        self.channels: dict[int, Channel] = {}
+        self._opening: dict[int, Deferred[Channel]] = {}
+        self._pending = 0
+        self._number = 0
+        self._turns: deque[Channel] = deque()
+        self._blocked = False
+        self._busiest: Channel | None = None
+        self._shared_until = 0.0
+        self._lost: Exception | None = None
+        self._handlers: dict[int, Callable[[Channel, memoryview], None]] = {
+            ADJUST: self._adjusted,
+            EXTENDED: self._extended,
+            END: self._ended,
+            CLOSE: self._closed,
+            REQUEST: self._requested,
+            SUCCESS: self._replied,
+            FAILURE: self._replied,
+        }
+
+    @property
+    def congested(self) -> bool:
+        """Whether channels have to wait: the socket is full, or keys are being exchanged."""
+        return self._wire.congested or self._blocked
+
+    # Opening
+
+    def open(self, kind: bytes, data: bytes) -> Deferred[Channel]:
+        """Ask the peer for a channel; it comes paused.
+
+        Cancelling is allowed; a channel that the peer confirms after that is closed again.
+
+        :raise StreamRefused: through the Deferred, with the peer's reason.
+        :raise TunnelLost: through the Deferred, when the tunnel ends first.
+        """
+        channel = self.add_channel()
+        number = channel.local
+        opening: Deferred[Channel] = Deferred(lambda _: None)
+        self._opening[number] = opening
+        message = _THREE.pack(number, BASE, ALONE_PACKET)
+        self._wire.send(b"%c%b%b%b%b" % (OPEN, _NUMBER.pack(len(kind)), kind, message, data))
+        return opening
+
+    def add_channel(self) -> Channel:
+        """Make a channel with a number of its own.
+
+        :raise StreamRefused: there are too many, or the tunnel is gone.
+        """
+        if self._lost is not None:
+            raise TunnelLost(str(self._lost))
+        if len(self.channels) >= self._limit:
+            raise StreamRefused("busy", f"there are {self._limit} streams already")
+        while self._number in self.channels:
+            self._number = self._number + 1 & 0x7FFFFFFF
+        channel = Channel(self, self._number, Window(self._budget))
+        self.channels[self._number] = channel
+        self._number = self._number + 1 & 0x7FFFFFFF
+        return channel
+
+    def confirm(self, remote: int, channel: Channel) -> None:
+        """Tell the peer that its channel is open."""
+        self._pending -= 1
+        if self._lost is None:
+            self._wire.send(_FOUR.pack(CONFIRM, remote, channel.local, BASE, ALONE_PACKET))
+
+    def refuse(self, remote: int, code: str, text: str) -> None:
+        """Tell the peer that it gets no channel."""
+        self._pending -= 1
+        if self._lost is None:
+            reason = f"{code}: {text}".encode()[:1024]
+            number = _CODES.get(code, 2)
+            self._wire.send(_TWO.pack(REFUSE, remote, number) + _NUMBER.pack(len(reason)) + reason + bytes(4))
+
+    # What channels ask for
+
+    def lease(self, room: int) -> memoryview:
+        """Return where *room* bytes of data may be put."""
+        return self._wire.lease()[DATA_OFFSET : DATA_OFFSET + room]
+
+    def commit(self, remote: int, size: int) -> None:
+        """Send *size* bytes of what is in the lease to channel *remote*."""
+        _HEAD.pack_into(self._wire.lease(), 0, 0, DATA, remote, size)
+        self._wire.commit(DATA_OFFSET + size)
+
+    def send_data(self, remote: int, data: Buffer) -> None:
+        """Send *data* as one packet."""
+        size = len(data)
+        if size <= 4096:
+            self._wire.send(b"".join((b"\x5e", _PAIR.pack(remote, size), data)))
+            return
+        self._wire.lease()[DATA_OFFSET : DATA_OFFSET + size] = data
+        self.commit(remote, size)
+
+    def send_end(self, remote: int) -> None:
+        """Send EOF."""
+        self._wire.send(_ONE.pack(END, remote))
+
+    def send_close(self, remote: int) -> None:
+        """Send CLOSE."""
+        self._wire.send(_ONE.pack(CLOSE, remote))
+
+    def grant(self, channel: Channel, window: Window, size: int) -> None:
+        """Note that *size* bytes have left us; tell the peer when it is worth a message."""
+        if not window.consumed(size):
+            return
+        now = self._wire.seconds()
+        if grant := window.renew(now, self._wire.round_trip, alone=now >= self._shared_until):
+            self._wire.send(_TWO.pack(ADJUST, channel.remote, grant))
+
+    def packet_size(self, channel: Channel) -> int:
+        """Return how much data the next packet of *channel* may have."""
+        if channel is not self._busiest:
+            self._notice(channel)
+        if self._wire.seconds() < self._shared_until:
+            return SHARED_PACKET
+        return ALONE_PACKET
+
+    def _notice(self, channel: Channel) -> None:
+        if self._busiest is not None:
+            self._shared_until = self._wire.seconds() + SHARED_FOR
+        self._busiest = channel
+
+    def wait(self, channel: Channel) -> None:
+        """Give *channel* its turn as soon as the tunnel takes bytes again."""
+        self._turns.append(channel)
+        if not self.congested:
+            self._wire.soon()
+
+    def drained(self) -> None:
+        """Give every channel that waits its turn, round and round, until the tunnel is full again."""
+        turns = self._turns
+        while turns and not self.congested:
+            channel = turns.popleft()
+            if channel.turn():
+                turns.append(channel)
+            else:
+                channel.is_waiting = False
+
+    def block(self) -> None:
+        """Hold channels back: keys are being exchanged (RFC 4253 section 7.1)."""
+        self._blocked = True
+
+    def unblock(self) -> None:
+        """Let channels go on."""
+        self._blocked = False
+        self._wire.soon()
+
+    def forget(self, channel: Channel) -> None:
+        """Free the number of *channel*, which is closed on both sides."""
+        self.channels.pop(channel.local, None)
+        if self._busiest is channel:
+            self._busiest = None
+
+    # Messages
+
+    def message(self, kind: int, payload: memoryview) -> None:
+        """Handle one message; *payload* begins with its type and is valid only during the call.
+
+        :raise PeerError: the peer broke the protocol; drop the tunnel.
+        """
+        if len(payload) < 5:
+            raise BadMessage(f"message {kind} of {len(payload)} B")
+        if kind == DATA:
+            self._data(payload)
+        elif kind == OPEN:
+            self._opened(payload)
+        elif kind in (CONFIRM, REFUSE):
+            self._answered(kind, payload)
+        else:
+            handler = self._handlers.get(kind)
+            if handler is None:
+                raise BadMessage(f"message {kind} is not known")
+            handler(self._channel(payload), payload)
+
+    def _channel(self, payload: memoryview) -> Channel:
+        (number,) = _NUMBER.unpack_from(payload, 1)
+        channel = self.channels.get(number)
+        if channel is None or number in self._opening:
+            raise BadMessage(f"message {payload[0]} for channel {number}, which is not open")
+        return channel
+
+    def _data(self, payload: memoryview) -> None:
+        if len(payload) < 9:
+            raise BadMessage("data without a length")
+        number, size = _PAIR.unpack_from(payload, 1)
+        if len(payload) != 9 + size:
+            raise BadMessage("data of another length than it says")
+        channel = self.channels.get(number)
+        if channel is None or number in self._opening:
+            raise BadMessage(f"data for channel {number}, which is not open")
+        if channel is not self._busiest:
+            self._notice(channel)
+        channel.data_received(payload[9:])
+
+    def _opened(self, payload: memoryview) -> None:
+        kind, offset = parse_string(payload, 1)
+        if len(payload) < offset + 12:
+            raise BadMessage("a channel open without its numbers")
+        remote, window, longest = _THREE.unpack_from(payload, offset)
+        incoming = Incoming(self, remote, window, longest, kind, bytes(payload[offset + 12 :]))
+        self._pending += 1
+        if self._accept is None:
+            incoming.refuse("not-allowed", "this side opens channels, it does not accept them")
+        elif not longest or len(self.channels) + self._pending > self._limit:
+            incoming.refuse("busy", f"there are {self._limit} streams already")
+        else:
+            self._accept(incoming)
+
+    def _answered(self, kind: int, payload: memoryview) -> None:
+        (number,) = _NUMBER.unpack_from(payload, 1)
+        opening = self._opening.pop(number, None)
+        if opening is None:
+            raise BadMessage(f"an answer about channel {number}, which nobody wants to open")
+        channel = self.channels[number]
+        if kind == REFUSE:
+            self.forget(channel)
+            text, _ = parse_string(payload, 9)
+            if not opening.called:
+                opening.errback(_refusal(text))
+            return
+        if len(payload) < 17:
+            raise BadMessage("a confirmation without its numbers")
+        remote, window, longest = _THREE.unpack_from(payload, 5)
+        if not longest:
+            raise BadMessage("packets of no length")
+        channel.opened(remote, window, longest)
+        if opening.called:
+            channel.abort()
+        else:
+            opening.callback(channel)
+
+    def _adjusted(self, channel: Channel, payload: memoryview) -> None:
+        if len(payload) < 9:
+            raise BadMessage("a window adjustment without a size")
+        channel.window_adjusted(_NUMBER.unpack_from(payload, 5)[0])
+
+    def _extended(self, channel: Channel, payload: memoryview) -> None:
+        raise BadMessage("extended data, which no channel of ours has")
+
+    def _ended(self, channel: Channel, payload: memoryview) -> None:
+        channel.end_received()
+
+    def _closed(self, channel: Channel, payload: memoryview) -> None:
+        channel.close_received()
+
+    def _requested(self, channel: Channel, payload: memoryview) -> None:
+        _, offset = parse_string(payload, 5)
+        if offset < len(payload) and payload[offset]:
+            self._wire.send(_ONE.pack(FAILURE, channel.remote))
+
+    def _replied(self, channel: Channel, payload: memoryview) -> None:
+        raise BadMessage("an answer to a channel request, none of which we make")
+
+    def lost(self, reason: Exception) -> None:
+        """End every channel; the tunnel is gone."""
+        self._lost = reason
+        self._turns.clear()
+        opening, self._opening = self._opening, {}
+        channels, self.channels = self.channels, {}
+        for number, waiting in opening.items():
+            channels.pop(number).lost(reason)
+            if not waiting.called:
+                waiting.errback(TunnelLost(str(reason)))
+        for channel in channels.values():
+            channel.lost(TunnelLost(str(reason)))
+
+
+def _refusal(text: bytes) -> StreamRefused:
+    """Make what the peer said an error; only words that we know are taken for a code."""
+    words = text.decode(errors="replace")
+    code, colon, rest = words.partition(": ")
+    if colon and code in KNOWN_CODES:
+        return StreamRefused(code, rest)
+    return StreamRefused("failed", words)
+
+
+#: The codes of `StreamRefused` that travel in a refusal.
+KNOWN_CODES = frozenset((*_CODES, "refused", "unreachable", "timeout", "name", "tls", "failed"))
