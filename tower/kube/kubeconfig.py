@@ -1,0 +1,234 @@
+"""Kubeconfig files: reading the one way in that a file describes, and writing one for a user of Tower."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import yaml
+
+from tower.errors import ConfigurationError
+
+#: Largest kubeconfig, or file it names, that is read, B.
+FILE_LIMIT = 4 << 20
+
+#: What a user may bring that Tower cannot act on, and what to do instead.
+_UNSUPPORTED = {
+    "exec": "a credential plugin",
+    "auth-provider": "an auth provider",
+    "username": "a password",
+    "password": "a password",
+    "as": "impersonation",
+    "as-uid": "impersonation",
+    "as-groups": "impersonation",
+    "as-user-extra": "impersonation",
+}
+
+
+@attrs.frozen
+class KubeAccess:
+    """How to reach one API server.
+
+    :ivar server: URL, without a slash at its end.
+    :ivar ca_data: authorities in PEM that verify the server; None: those of the system.
+    :ivar client_certificate: PEM, with `client_key` or neither.
+    :ivar token: bearer token; `token_file`, which may change, goes before it.
+    :ivar tls_server_name: name to verify instead of the URL's host.
+    :ivar insecure: the server is not verified.
+    :ivar namespace: the context's; empty when it names none.
+    :ivar files: the kubeconfig and the files it names, in case somebody wants to follow changes.
+    """
+
+    server: str
+    ca_data: bytes | None = None
+    client_certificate: bytes | None = None
+    client_key: bytes | None = attrs.field(default=None, repr=False)
+    token: str | None = attrs.field(default=None, repr=False)
+    token_file: Path | None = None
+    tls_server_name: str | None = None
+    insecure: bool = False
+    proxy_url: str | None = None
+    namespace: str = ""
+    files: tuple[Path, ...] = ()
+
+
+def load_kubeconfig(path: str | Path, context: str | None = None) -> KubeAccess:
+    """Return what a context of the kubeconfig at *path* says.
+
+    :param context: None: its ``current-context``.
+    :raise ConfigurationError: one line that names the file, the entry and the cure.
+    """
+    return _Reader(Path(path)).access(context)
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._files = [path]
+        try:
+            content = yaml.safe_load(_read(path, f"kubeconfig {path}"))
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
+            mark = getattr(e, "problem_mark", None)
+            where = f" (line {mark.line + 1})" if mark is not None else ""
+            raise self._wrong(f"is not YAML{where}") from e
+        if not isinstance(content, dict):
+            raise self._wrong("is not a kubeconfig: it has no clusters and contexts")
+        self._content = content
+
+    def access(self, context: str | None) -> KubeAccess:
+        name = context or self._text(self._content, "current-context", "kubeconfig")
+        if not name:
+            raise self._wrong("has no current-context: choose one with 'kubectl config use-context NAME'")
+        chosen = self._entry("contexts", "context", name)
+        cluster_name = self._text(chosen, "cluster", f"context {name!r}")
+        user_name = self._text(chosen, "user", f"context {name!r}")
+        if not cluster_name:
+            raise self._wrong(f"context {name!r} names no cluster")
+        cluster = self._entry("clusters", "cluster", cluster_name)
+        user = self._entry("users", "user", user_name) if user_name else {}
+        place = f"user {user_name!r}"
+        for key, what in _UNSUPPORTED.items():
+            if user.get(key):
+                raise self._wrong(
+                    f"{place} has {what} ({key}), which is not supported: "
+                    "give it a token or a client certificate"
+                )
+        certificate = self._data(user, "client-certificate", place)
+        private = self._data(user, "client-key", place)
+        if (certificate is None) != (private is None):
+            raise self._wrong(f"{place} has only one of client-certificate and client-key: it needs both")
+        token_file = self._text(user, "tokenFile", place)
+        place = f"cluster {cluster_name!r}"
+        insecure = cluster.get("insecure-skip-tls-verify", False)
+        if not isinstance(insecure, bool):
+            raise self._wrong(f"insecure-skip-tls-verify of {place} is neither true nor false")
+        return KubeAccess(
+            server=self._server(cluster, place),
+            ca_data=self._data(cluster, "certificate-authority", place),
+            client_certificate=certificate,
+            client_key=private,
+            token=self._text(user, "token", f"user {user_name!r}"),
+            token_file=self._beside(token_file) if token_file else None,
+            tls_server_name=self._text(cluster, "tls-server-name", place),
+            insecure=insecure,
+            proxy_url=self._text(cluster, "proxy-url", place),
+            namespace=self._text(chosen, "namespace", f"context {name!r}") or "",
+            files=tuple(self._files),
+        )
+
+    def _server(self, cluster: dict[str, Any], place: str) -> str:
+        server = self._text(cluster, "server", place) or ""
+        try:
+            parts = urlsplit(server)
+            good = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+        except ValueError:
+            good = False
+        if not good or parts.query or parts.fragment or parts.username is not None:
+            raise self._wrong(f"server {server!r} of {place} is not a URL like https://HOST:PORT")
+        return server.rstrip("/")
+
+    def _entry(self, section: str, kind: str, name: str) -> dict[str, Any]:
+        """Return the entry *name* of the list *section*; the first counts, as for kubectl."""
+        entries = self._content.get(section) or []
+        if not isinstance(entries, list):
+            raise self._wrong(f"{section} is not a list")
+        for entry in entries:
+            if isinstance(entry, dict) and entry.get("name") == name:
+                found = entry.get(kind) or {}
+                if not isinstance(found, dict):
+                    raise self._wrong(f"{kind} {name!r} is not a mapping")
+                return found
+        names = ", ".join(str(entry.get("name")) for entry in entries if isinstance(entry, dict))
+        raise self._wrong(f"has no {kind} {name!r}; it has: {names or 'none'}")
+
+    def _text(self, mapping: dict[str, Any], key: str, place: str) -> str | None:
+        value = mapping.get(key)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise self._wrong(f"{key} of {place} is not a text: put quotes around it")
+        return value
+
+    def _data(self, mapping: dict[str, Any], key: str, place: str) -> bytes | None:
+        """Return what *key* gives inline (``<key>-data``, which goes first) or by file."""
+        inline = self._text(mapping, f"{key}-data", place)
+        if inline is not None:
+            try:
+                return base64.b64decode(inline, validate=True)
+            except (binascii.Error, ValueError) as e:
+                raise self._wrong(f"{key}-data of {place} is not base64") from e
+        name = self._text(mapping, key, place)
+        if name is None:
+            return None
+        path = self._beside(name)
+        self._files.append(path)
+        return _read(path, f"kubeconfig {self._path}: {key} {path} of {place}")
+
+    def _beside(self, name: str) -> Path:
+        """Return the path of a file named in the kubeconfig; a relative name counts from its directory."""
+        return self._path.parent / name
+
+    def _wrong(self, text: str) -> ConfigurationError:
+        return ConfigurationError(f"kubeconfig {self._path}: {text}")
+
+
+def _read(path: Path, place: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_LIMIT + 1)
+    except OSError as e:
+        raise ConfigurationError(f"{place}: {e.strerror}") from e
+    if len(data) > FILE_LIMIT:
+        raise ConfigurationError(f"{place}: larger than {FILE_LIMIT} B")
+    return data
+
+
+def kubeconfig(
+    *,
+    server: str,
+    ca_pem: bytes,
+    cluster: str,
+    user: str,
+    certificate: tuple[bytes, bytes] | None = None,
+    token: str | None = None,
+    by_port: bool = False,
+) -> str:
+    """Return a kubeconfig for *user* with one context, which is the current one.
+
+    Its names are unique per cluster and way in, so that files can be merged.
+
+    :param cluster: its name; empty for Tower's own API.
+    :param certificate: certificate and key in PEM; or give *token*.
+    :param by_port: *server* is the cluster's own port, not the front door.
+    """
+    place = f"tower-{cluster}" if cluster else "tower"
+    if by_port:
+        place += ":port"  # a colon is in no cluster's name, so this is nobody else's
+    who = f"{user}@{place}"
+    credential: dict[str, str] = {}
+    if certificate is not None:
+        credential["client-certificate-data"] = base64.b64encode(certificate[0]).decode("ascii")
+        credential["client-key-data"] = base64.b64encode(certificate[1]).decode("ascii")
+    if token is not None:
+        credential["token"] = token
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": place,
+                "cluster": {
+                    "server": server,
+                    "certificate-authority-data": base64.b64encode(ca_pem).decode("ascii"),
+                },
+            }
+        ],
+        "users": [{"name": who, "user": credential}],
+        "contexts": [{"name": who, "context": {"cluster": place, "user": who}}],
+        "current-context": who,
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,213 @@
+"""Who is asking, and may he go in there: credentials that Tower issued, looked up for each request.
+
+A client shows a certificate (its digest is what counts) or a bearer token.  Anonymous callers are refused.
+What is cached on a connection is the `Identity`; `Authenticator.check` is one look-up in a dictionary and
+belongs before each request, so that expiry and revocation hold for kept-alive connections and resumed TLS
+sessions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Protocol
+
+import attrs
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from tower.errors import Forbidden, Invalid, Unauthorized
+
+#: The group whose members may use Tower's own API.
+ADMINS = "tower:admins"
+
+#: Longest bearer token that is looked at, B.
+TOKEN_LIMIT = 8192
+
+
+class Issued(Protocol):
+    """What is needed of a credential; see `tower.credentials.Credential`."""
+
+    @property
+    def id(self) -> str:
+        """Names the credential; no secret."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster it is for; empty for Tower's own API."""
+
+    @property
+    def cluster_uid(self) -> str:
+        """The cluster's uid, so that a later one of the same name is another one."""
+
+    @property
+    def user(self) -> str:
+        """Whose it is."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What groups he is in."""
+
+    @property
+    def expires(self) -> float:
+        """When it ends, s since the epoch."""
+
+    @property
+    def revoked(self) -> bool:
+        """Whether it was revoked."""
+
+
+class Issues(Protocol):
+    """Finds what was issued; see `tower.credentials.Credentials`."""
+
+    def find(self, digest: str) -> Issued | None:
+        """Return the credential whose token, or certificate in DER, has this SHA-256 (hexadecimal)."""
+
+
+@attrs.frozen
+class Identity:
+    """Who is asking.
+
+    :ivar user: never empty.
+    :ivar credential: what he showed.
+    """
+
+    user: str
+    groups: tuple[str, ...]
+    credential: Issued = attrs.field(repr=False)
+    digest: str = attrs.field(repr=False)
+
+
+class Authenticates(Protocol):
+    """What the filter chain asks who somebody is; other ways (OIDC) need time to find out."""
+
+    def authenticate(self, certificate: bytes | None, bearer: bytes | None) -> Identity | Deferred[Identity]:
+        """Return who shows these; see `Authenticator.authenticate`."""
+
+    def check(self, identity: Identity) -> None:
+        """Raise `Unauthorized` unless *identity* still holds."""
+
+
+class Authenticator:
+    """Knows those to whom Tower issued a credential.
+
+    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    """
+
+    def __init__(self, credentials: Issues, clock: IReactorTime) -> None:
+        self._credentials = credentials
+        self._clock = clock
+
+    def authenticate(self, certificate: bytes | None, bearer: bytes | None) -> Identity:
+        """Return who shows this certificate or, if that is not good, this token.
+
+        :param certificate: DER, from a TLS session that verified it.
+        :param bearer: the token alone; see `bearer_token`.
+        :raise Unauthorized: with a text for the one who asks; `Unauthorized.reason` is for the log.
+        """
+        refusal: Unauthorized | None = None
+        for what, secret in (("client certificate", certificate), ("bearer token", bearer)):
+            if secret is None:
+                continue
+            try:
+                return self._known(what, secret)
+            except Unauthorized as e:
+                refusal = refusal or e
+        raise refusal or Unauthorized(
+            "no credential was sent, and nobody comes in without one: "
+            "use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
+            "anonymous",
+        )
+
+    def check(self, identity: Identity) -> None:
+        """Tell whether *identity*, found earlier on this connection, still holds.
+
+        :raise Unauthorized: its credential has expired, was revoked, or is gone.
+        """
+        self._valid(self._credentials.find(identity.digest), identity.credential)
+
+    def _known(self, what: str, secret: bytes) -> Identity:
+        if len(secret) > TOKEN_LIMIT:
+            raise Unauthorized(f"the {what} is too long to be one of Tower's", f"{what} of {len(secret)} B")
+        digest = hashlib.sha256(secret).hexdigest()
+        credential = self._credentials.find(digest)
+        if credential is None:
+            raise Unauthorized(
+                f"the {what} is not known here: it is another Tower's, its cluster was removed, "
+                "or it ended long ago",
+                f"unknown {what}",
+            )
+        self._valid(credential, credential)
+        return Identity(credential.user, tuple(credential.groups), credential, digest)
+
+    def _valid(self, now_there: Issued | None, shown: Issued) -> None:
+        """Raise unless *now_there*, what the store has of the credential *shown*, is good."""
+        if now_there is None:
+            raise Unauthorized(
+                f"{_described(shown)} was withdrawn, or its cluster removed", f"{shown.id} is gone"
+            )
+        if now_there.revoked:
+            raise Unauthorized(f"{_described(shown)} was revoked", f"{shown.id} was revoked")
+        if self._clock.seconds() >= now_there.expires:
+            end = datetime.fromtimestamp(now_there.expires, UTC)
+            raise Unauthorized(
+                f"{_described(shown)} expired at {end:%Y-%m-%dT%H:%M:%SZ}: ask for a new kubeconfig",
+                f"{shown.id} expired",
+            )
+
+
+def _described(credential: Issued) -> str:
+    place = f"cluster {credential.cluster}" if credential.cluster else "Tower's own API"
+    return f"the credential of {credential.user} for {place}"
+
+
+def bearer_token(authorization: bytes | None) -> bytes | None:
+    """Return the token of an ``Authorization`` header's value, or None when it holds none (RFC 6750, 2.1)."""
+    if authorization is None:
+        return None
+    scheme, _, token = authorization.strip(b" \t").partition(b" ")
+    token = token.strip(b" \t")
+    return token if scheme.lower() == b"bearer" and token else None
+
+
+def authorize_cluster(identity: Identity, name: str, uid: str) -> None:
+    """Let *identity* into the cluster its credential is for.
+
+    :param uid: of the cluster that has this name now.
+    :raise Forbidden: it is for another one, or for Tower's own API.
+    """
+    credential = identity.credential
+    if credential.cluster_uid != uid or credential.cluster != name or not uid:
+        place = f"cluster {credential.cluster}" if credential.cluster else "Tower's own API"
+        if credential.cluster == name:
+            place = f"an earlier cluster {name}"
+        raise Forbidden(f"the credential of {identity.user} is for {place} and does not open cluster {name}")
+
+
+def authorize_api(identity: Identity) -> None:
+    """Let *identity* use Tower's own API.
+
+    :raise Forbidden: its credential is for a cluster, or it is no admin's.
+    """
+    if identity.credential.cluster or identity.credential.cluster_uid:
+        raise Forbidden(
+            f"the credential of {identity.user} is for cluster {identity.credential.cluster} "
+            "and does not open Tower's own API"
+        )
+    if ADMINS not in identity.groups:
+        raise Forbidden(f"{identity.user} is not in the group {ADMINS}, which Tower's own API is for")
+
+
+def check_grant(user: str, groups: Iterable[str]) -> None:
+    """Refuse names that Kubernetes and Tower keep for themselves: no kubeconfig for a cluster carries them.
+
+    :raise Invalid: naming the value and the rule.
+    """
+    for what, name in (("user", user), *(("group", group) for group in groups)):
+        if not name or not name.isprintable() or name != name.strip() or len(name) > 253:
+            raise Invalid(
+                f"{what} {name!r}: must be 1 to 253 printable characters without blanks around them"
+            )
+        if name.startswith(("system:", "tower:")):
+            raise Invalid(f"{what} {name!r}: names that begin with 'system:' or 'tower:' are reserved")
