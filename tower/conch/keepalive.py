@@ -1,0 +1,90 @@
+# mypy: untyped-calls-exclude=twisted
+"""Probing the peer: is it there, and how far away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from tower.conch.requests import ConnectionService, RequestRefused, Unanswered
+
+#: The request's name, as OpenSSH calls it; any answer will do, a refusal too.
+KEEPALIVE = b"keepalive@openssh.com"
+
+
+class Keepalive:
+    """Sends a probe each *interval* and gives the peer up within three of them.
+
+    Everything the peer sends counts as a sign of life, so a peer busy with bulk data need not answer in
+    time.  It is given up when nothing came during two whole intervals, with a probe sent before each: that
+    is at most three intervals after its last sign of life, at whatever point of an interval it was given.
+
+    :param interval: s; 0 means never to probe.
+    :param received: returns something that differs whenever something came in between two calls.
+    :param dead: called, once, when the peer is given up.
+    :ivar round_trip: how long the last answer took, s; None before the first.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        service: ConnectionService,
+        interval: float,
+        received: Callable[[], object],
+        dead: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._service = service
+        self._interval = interval
+        self._received = received
+        self._dead = dead
+        self._timer: IDelayedCall | None = None
+        self._asked = False
+        self._before: object = None
+        self._silent = 0
+        self.round_trip: float | None = None
+
+    def start(self) -> None:
+        """Probe now, to have a round trip soon, and then each interval."""
+        if self._interval > 0:
+            self._probe()
+            self._before = self._received()
+            self._timer = self._clock.callLater(self._interval, self._tick)
+
+    def stop(self) -> None:
+        """Probe no more."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _tick(self) -> None:
+        now = self._received()
+        self._silent = self._silent + 1 if now == self._before else 0
+        self._before = now
+        if self._silent >= 2:
+            self._timer = None
+            self._dead()
+            return
+        self._timer = self._clock.callLater(self._interval, self._tick)
+        self._probe()
+
+    def _probe(self) -> None:
+        """Ask, unless the last question is still open."""
+        if self._asked:
+            return
+        self._asked = True
+        asked_at = self._clock.seconds()
+
+        def answered(_: object) -> None:
+            self._asked = False
+            self.round_trip = self._clock.seconds() - asked_at
+
+        def refused(failure: Failure) -> None:
+            if failure.check(RequestRefused):
+                answered(None)
+            else:
+                failure.trap(Unanswered)
+
+        self._service.request(KEEPALIVE).addCallbacks(answered, refused)

@@ -1,0 +1,139 @@
+# mypy: untyped-calls-exclude=twisted
+"""Global requests (RFC 4254 section 4), and the service they belong to.
+
+`ConnectionService` is ``ssh-connection`` as a service of Conch's transport: it answers and asks global
+requests itself and passes channel messages (90-100) to the mux, once there is one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.service import SSHService
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IReactorTime
+
+from tower.conch.enrol import CONNECTION
+from tower.conch.fields import Fields
+from tower.errors import PeerError, TowerError
+
+MSG_GLOBAL_REQUEST = 80
+MSG_REQUEST_SUCCESS = 81
+MSG_REQUEST_FAILURE = 82
+
+#: Requests of ours that may wait for their answer.
+PENDING = 32
+#: The peer's requests: so many at once, and so many a second (a keepalive a second would be many).
+BURST = 200.0
+RATE = 20.0
+
+
+class RequestRefused(TowerError):
+    """The peer answered no, or does not know the request."""
+
+
+class Unanswered(TowerError):
+    """No answer will come: the connection is over, or too many requests wait."""
+
+
+class Mux(Protocol):
+    """Takes the channel messages."""
+
+    def message(self, kind: int, payload: memoryview) -> None:
+        """A message of type *kind*, 90 to 100; *payload* is what follows the type."""
+
+
+class ConnectionService(SSHService):
+    """Global requests, both ways, in order.
+
+    :ivar mux: gets the messages 90-100; without one they end the connection.
+    :ivar answers: what we answer to: name to a callable that gets the request's data and returns the
+        reply's, or raises `RequestRefused`.
+    :ivar answered: called with a request's name after it was answered with success.
+    """
+
+    name = CONNECTION
+
+    def __init__(self, clock: IReactorTime) -> None:
+        self._clock = clock
+        self._pending: deque[Deferred[bytes]] = deque()
+        self._allowance = BURST
+        self._counted_at = 0.0
+        self._over = False
+        self.mux: Mux | None = None
+        self.answers: dict[bytes, Callable[[bytes], bytes]] = {}
+        self.answered: Callable[[bytes], None] = lambda _: None
+
+    def serviceStarted(self) -> None:
+        """Begin to count."""
+        self._counted_at = self._clock.seconds()
+
+    def serviceStopped(self) -> None:
+        """Fail what waits for an answer."""
+        self._over = True
+        while self._pending:
+            self._pending.popleft().errback(Unanswered("the connection is over"))
+
+    def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
+        """Send a request; the result is the reply's data, b"" at once when none is wanted.
+
+        The errback is `RequestRefused` or `Unanswered`.
+        """
+        if self._over or len(self._pending) >= PENDING:
+            return fail(Unanswered("the connection is over" if self._over else "too many requests wait"))
+        assert self.transport is not None
+        answer: Deferred[bytes] = succeed(b"")
+        if want_reply:
+            answer = Deferred()
+            self._pending.append(answer)
+        self.transport.sendPacket(MSG_GLOBAL_REQUEST, NS(name) + (b"\1" if want_reply else b"\0") + data)
+        return answer
+
+    def packetReceived(self, messageNum: int, packet: bytes) -> None:
+        """Take a message, 50 and above."""
+        assert self.transport is not None
+        if 90 <= messageNum <= 100:
+            if self.mux is None:
+                raise PeerError("a channel message before the hello")
+            self.mux.message(messageNum, memoryview(packet))
+        elif messageNum == MSG_GLOBAL_REQUEST:
+            self._requested(packet)
+        elif messageNum in {MSG_REQUEST_SUCCESS, MSG_REQUEST_FAILURE}:
+            self._replied(messageNum, packet)
+        elif messageNum >= 80:
+            self.transport.sendUnimplemented()
+        # RFC 4252 section 5.3: what belongs to authentication is ignored when that is over.
+
+    def _requested(self, packet: bytes) -> None:
+        assert self.transport is not None
+        now = self._clock.seconds()
+        self._allowance = min(BURST, self._allowance + (now - self._counted_at) * RATE) - 1.0
+        self._counted_at = now
+        if self._allowance < 0.0:
+            raise PeerError("too many global requests")
+        fields = Fields(packet)
+        name, wants_reply, data = fields.string(), fields.boolean(), fields.rest()
+        answer = self.answers.get(name)
+        try:
+            if answer is None:
+                raise RequestRefused("unknown")
+            reply = answer(data)
+        except RequestRefused:
+            if wants_reply:
+                self.transport.sendPacket(MSG_REQUEST_FAILURE, b"")
+        else:
+            if wants_reply:
+                self.transport.sendPacket(MSG_REQUEST_SUCCESS, reply)
+            self.answered(name)
+
+    def _replied(self, kind: int, packet: bytes) -> None:
+        if not self._pending:
+            raise PeerError("a reply to no request")
+        answer = self._pending.popleft()
+        if kind == MSG_REQUEST_SUCCESS:
+            answer.callback(packet)
+        else:
+            answer.errback(RequestRefused("the peer refused a global request"))

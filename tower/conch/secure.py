@@ -1,0 +1,487 @@
+# mypy: untyped-calls-exclude=twisted
+"""Conch's SSH transport with our packets: AEAD ciphers, strict key exchange, rekeying, and limits.
+
+`SecureTransport` is mixed into Conch's server and client transports.  What it takes from Conch is the
+negotiation, the server's halves of the key exchanges, and the dispatch of messages to methods and services.
+What it replaces, and why:
+
+* the packets (`sendPacket`, `getPacket`, `dataReceived`): Conch knows no AEAD and copies its buffer for
+  every packet;
+* the switch of keys: Conch changes both directions when the peer's NEWKEYS comes.  Here each direction
+  changes with its own NEWKEYS, so a message sent between the two is sealed with the right key, and what
+  was held back goes out as soon as ours is sent (as OpenSSH does), a round trip earlier;
+* whatever a peer could make grow: what is held back during a key exchange, the version line, packets
+  before authentication, answers to messages nobody knows;
+* logging: a connection that comes and goes is no news, and the reason of its end goes to its owner.
+
+Of Conch's internals it touches these, here and nowhere else: ``_keyExchangeState``, which Conch's
+`ssh_KEXINIT` reads; `_keySetup`, which Conch's server calls with the shared secret; and `_getKey`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from attrs import frozen
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.service import SSHService
+from twisted.conch.ssh.transport import (
+    DISCONNECT_BY_APPLICATION,
+    DISCONNECT_PROTOCOL_ERROR,
+    MSG_DISCONNECT,
+    MSG_KEXINIT,
+    MSG_NEWKEYS,
+    MSG_UNIMPLEMENTED,
+    SSHTransportBase,
+)
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
+from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTransport
+from twisted.python.failure import Failure
+
+from tower import __version__
+from tower.conch.fields import Fields
+from tower.conch.kex import (
+    EXCHANGES,
+    PLACEHOLDER_MACS,
+    STRICT_CLIENT,
+    STRICT_SERVER,
+    KexOrder,
+    exchanges_of,
+    goes_during_exchange,
+    make_kexinit,
+)
+from tower.conch.keys import ED25519
+from tower.conch.packets import (
+    CIPHERS,
+    LONGEST_PACKET,
+    ClearOpener,
+    ClearSealer,
+    Opener,
+    Sealer,
+    make_opener,
+    make_sealer,
+)
+from tower.errors import PeerError
+from tower.pipes import Buffer
+
+_VERSION_LINE = re.compile(rb"SSH-(?:2\.0|1\.99)-[!-~][ -~]*")
+#: RFC 4253 section 4.2: the longest version line with its CRLF, B, and what a server may say before it.
+_LONGEST_VERSION = 255
+_LONGEST_PREFACE = 4096
+
+#: Messages nobody knows that are answered before the connection is given up.
+_UNKNOWN_MESSAGES = 100
+#: How long a connection that we closed may take to be flushed, s.
+_CLOSE_GRACE = 5.0
+#: A key is changed after so many packets whatever `Limits` say (RFC 4344 section 3.1).
+_REKEY_PACKETS = 1 << 30
+
+
+@frozen
+class Limits:
+    """What one connection may take.
+
+    :ivar handshake: time until the peer is authenticated and has said hello, s.
+    :ivar tries: failed authentications.
+    :ivar early_packet: longest packet before authentication, B (RFC 4253 section 6.1).
+    :ivar early_bytes: all that may come before authentication, B.
+    :ivar rekey_bytes: bytes in either direction after which the keys are changed.
+    :ivar rekey_seconds: time after which they are, s.
+    :ivar exchange: time that one key exchange may take, s.
+    :ivar held: what may wait for the end of a key exchange, B.
+    """
+
+    handshake: float = 10.0
+    tries: int = 3
+    early_packet: int = 35_000
+    early_bytes: int = 256 * 1024
+    rekey_bytes: int = 1 << 30
+    rekey_seconds: float = 3600.0
+    exchange: float = 60.0
+    held: int = 1 << 20
+
+
+class HandshakeTimeout(PeerError):
+    """The peer was not authenticated in time."""
+
+
+class Disconnected(PeerError):
+    """The peer said why it disconnects (RFC 4253 section 11.1).
+
+    :ivar code: its reason code.
+    """
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"the peer disconnected: {text or code}")
+        self.code = code
+
+
+class Closed(PeerError):
+    """We closed the connection ourselves."""
+
+
+class SecureTransport(SSHTransportBase):
+    """Packets, key exchange and the end of a connection; see the module.
+
+    :ivar sealer: makes the packets we send; another one after each key exchange.
+    :ivar opener: opens those we get; likewise, changed by `dispatch`.
+    :ivar on_keys: called when a key exchange no longer holds back what we send.
+    :ivar lost: fires with the reason, an exception, when the connection is gone.
+    """
+
+    ourVersionString = b"SSH-2.0-Tower_" + __version__.encode()
+    supportedKeyExchanges = EXCHANGES
+    supportedPublicKeys = [ED25519]
+    supportedCiphers = list(CIPHERS)
+    supportedMACs = PLACEHOLDER_MACS
+    supportedCompressions = [b"none"]
+
+    transport: ITCPTransport | None
+    sealer: Sealer
+    opener: Opener
+
+    def __init__(self, clock: IReactorTime, limits: Limits) -> None:
+        self.clock = clock
+        self.limits = limits
+        self.sealer = ClearSealer(0)
+        self.opener = ClearOpener(limit=limits.early_packet)
+        self.on_keys: Callable[[], None] = lambda: None
+        self.lost: Deferred[Exception] = Deferred()
+        self._order = KexOrder(is_client=self.isClient)
+        self._unparsed = bytearray()
+        self._awaited = 0
+        self._released = False
+        self._early_bytes = 0
+        self._authenticated = False
+        self._over = False
+        self._reason: Exception | None = None
+        self._sending_held = False
+        self._held: list[tuple[int, bytes]] = []
+        self._held_bytes = 0
+        self._incoming_keys: tuple[bytes, bytes, bytes] | None = None
+        self._unknown = 0
+        self._timers: dict[str, IDelayedCall] = {}
+
+    # -- timers and the connection's life
+
+    def _set_timer(self, name: str, delay: float, call: Callable[[], None]) -> None:
+        self._cancel_timer(name)
+
+        def due() -> None:
+            del self._timers[name]
+            call()
+
+        self._timers[name] = self.clock.callLater(delay, due)
+
+    def _cancel_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    def connectionMade(self) -> None:
+        """Introduce ourselves and start the first key exchange."""
+        assert self.transport is not None
+        self._set_timer("handshake", self.limits.handshake, self._too_slow)
+        self.transport.write(self.ourVersionString + b"\r\n")
+        self.sendKexInit()
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """Stop everything and report why."""
+        self._over = True
+        for name in list(self._timers):
+            self._cancel_timer(name)
+        service, self.service = self.service, None
+        if service is not None:
+            service.serviceStopped()
+        why = self._reason
+        if why is None:
+            cause = None if reason is None else reason.value
+            why = cause if isinstance(cause, Exception) else ConnectionLost()
+        self.ended(why)
+        self.lost.callback(why)
+
+    def ended(self, reason: Exception) -> None:
+        """Called once when the connection is gone, before `lost` fires.  Override."""
+
+    def _too_slow(self) -> None:
+        self.fail(HandshakeTimeout(f"not authenticated within {self.limits.handshake:g} s"))
+
+    def close(self, text: str) -> None:
+        """Say *text* to the peer and close, after what is queued."""
+        self.fail(Closed(text), DISCONNECT_BY_APPLICATION)
+
+    def fail(self, reason: Exception, code: int = DISCONNECT_PROTOCOL_ERROR) -> None:
+        """Close because of *reason*; the peer gets its text, `lost` the exception.  Only the first counts."""
+        if self._over:
+            return
+        text = str(reason).encode()[:256]
+        self.sendPacket(MSG_DISCONNECT, code.to_bytes(4, "big") + NS(text) + NS(b""))
+        self._end(reason)
+
+    def _end(self, reason: Exception) -> None:
+        assert self.transport is not None
+        self._over = True
+        self._reason = reason
+        for name in list(self._timers):
+            self._cancel_timer(name)
+        self._set_timer("close", _CLOSE_GRACE, self.transport.abortConnection)
+        self.transport.loseConnection()
+
+    def sendDisconnect(self, reason: int, desc: bytes | str) -> None:
+        """Close; what Conch calls when it finds something wrong."""
+        self.fail(PeerError(desc if isinstance(desc, str) else desc.decode("ascii", "replace")), reason)
+
+    def loseConnection(self) -> None:
+        """Close; Conch's name for it."""
+        self.close("closed")
+
+    def ssh_DISCONNECT(self, packet: bytes) -> None:
+        """The peer says why it goes."""
+        fields = Fields(packet)
+        code, text = fields.number(), fields.string()
+        printable = "".join(filter(str.isprintable, text[:256].decode("utf-8", "replace")))
+        self._end(Disconnected(code, printable))
+
+    def authenticated(self) -> None:
+        """The peer is who it should be: longer packets, and changes of keys, are allowed from now on."""
+        self._authenticated = True
+        self.opener.limit = LONGEST_PACKET
+
+    def greeted(self) -> None:
+        """The handshake is over: its deadline no longer counts, and keys are changed by time."""
+        self._cancel_timer("handshake")
+        self._set_timer("rekey", self.limits.rekey_seconds, self.start_rekey)
+
+    # -- packets in
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take bytes of the peer, cut anywhere."""
+        if self._over:
+            return
+        self._unparsed += data
+        try:
+            if not self._authenticated:
+                self._early_bytes += len(data)
+                if self._early_bytes > self.limits.early_bytes:
+                    raise PeerError("too much before authentication")
+            if not self.gotVersion and not self._take_version():
+                return
+            while (payload := self.getPacket()) is not None:
+                self.dispatch(payload)
+        except PeerError as error:
+            self.fail(error)
+        else:
+            self.rekey_if_due()
+
+    def _take_version(self) -> bool:
+        """Take the peer's version line off the front; return whether it has come (RFC 4253 section 4.2)."""
+        while (end := self._unparsed.find(b"\n")) >= 0:
+            line = bytes(self._unparsed[:end]).removesuffix(b"\r")
+            if line.startswith(b"SSH-"):
+                if end >= _LONGEST_VERSION or not _VERSION_LINE.fullmatch(line):
+                    raise PeerError("an unsupported SSH version")
+                del self._unparsed[: end + 1]
+                self.gotVersion = True
+                self.otherVersionString = line
+                return True
+            if not self.isClient:
+                raise PeerError("no SSH version line")
+            del self._unparsed[: end + 1]
+        limit = _LONGEST_PREFACE if self.isClient else _LONGEST_VERSION
+        if len(self._unparsed) > limit or self._early_bytes > _LONGEST_PREFACE:
+            raise PeerError("no SSH version line")
+        return False
+
+    def getPacket(self) -> bytes | None:
+        """Return the next whole packet's payload, or None while there is none."""
+        if self._over or self._released or len(self._unparsed) < max(4, self._awaited):
+            return None
+        if not self._awaited:
+            self._awaited = self.opener.wire_length(self._unparsed, 0)
+            if len(self._unparsed) < self._awaited:
+                return None
+        wire = bytes(self._unparsed[: self._awaited])
+        del self._unparsed[: self._awaited]
+        self._awaited = 0
+        return self.opener.open(wire)
+
+    def release(self) -> bytes:
+        """Leave the parsing to the caller and return the bytes that are not parsed yet.
+
+        From now on the caller takes packets apart with `opener`, which it reads anew after each call of
+        `dispatch`, and calls `dispatch` with every payload it does not deal with itself.
+        """
+        self._released = True
+        unparsed, self._unparsed, self._awaited = bytes(self._unparsed), bytearray(), 0
+        return unparsed
+
+    def dispatch(self, payload: Buffer) -> None:
+        """Act on one message; one that makes no sense ends the connection."""
+        if self._over:
+            return
+        message = bytes(payload)
+        try:
+            self._order.admit(message[0])
+            self.dispatchMessage(message[0], message[1:])
+        except PeerError as error:
+            self.fail(error)
+
+    def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
+        """Call the method or the service that a message is for."""
+        if messageNum in _KNOWN or (messageNum >= 50 and self.service is not None):
+            SSHTransportBase.dispatchMessage(self, messageNum, payload)
+        else:
+            self.sendUnimplemented()
+
+    def setService(self, service: SSHService) -> None:
+        """Stop the service that runs, if any, and start another."""
+        if self.service is not None:
+            self.service.serviceStopped()
+        self.service = service
+        service.transport = self
+        service.serviceStarted()
+
+    def sendUnimplemented(self) -> None:
+        """Answer a message nobody knows, with its sequence number."""
+        self._unknown += 1
+        if self._unknown > _UNKNOWN_MESSAGES:
+            raise PeerError("too many unknown messages")
+        number = self.opener.sequence - 1 & 0xFFFFFFFF
+        self.sendPacket(MSG_UNIMPLEMENTED, number.to_bytes(4, "big"))
+
+    def ssh_DEBUG(self, packet: bytes) -> None:
+        """Ignore it."""
+
+    def ssh_UNIMPLEMENTED(self, packet: bytes) -> None:
+        """Ignore it: nothing we send needs to be known."""
+
+    # -- packets out
+
+    @property
+    def in_key_exchange(self) -> bool:
+        """Whether only the key exchange may send now: `sendPacket` holds the rest back until `on_keys`."""
+        return self._sending_held
+
+    def sendPacket(self, messageType: int, payload: bytes) -> None:
+        """Send one message, or hold it back until the key exchange under way allows it."""
+        if self._over:
+            return
+        assert self.transport is not None
+        if self._sending_held and not goes_during_exchange(messageType):
+            self._held.append((messageType, payload))
+            self._held_bytes += len(payload) + 64
+            if self._held_bytes > self.limits.held:
+                self.fail(PeerError("too much waits for the end of a key exchange"))
+            return
+        self.transport.write(self.sealer.seal(b"%c%b" % (messageType, payload)))
+
+    def _let_go(self) -> None:
+        """Send what the key exchange held back."""
+        self._sending_held = False
+        held, self._held, self._held_bytes = self._held, [], 0
+        for kind, payload in held:
+            self.sendPacket(kind, payload)
+
+    def isEncrypted(self, direction: str = "out") -> bool:
+        """Return whether packets in that direction ("in", "out" or "both") are sealed."""
+        sealed = (
+            direction == "in" or not isinstance(self.sealer, ClearSealer),
+            direction == "out" or not isinstance(self.opener, ClearOpener),
+        )
+        return all(sealed)
+
+    isVerified = isEncrypted
+
+    # -- key exchange
+
+    def start_rekey(self) -> None:
+        """Begin a key exchange, unless one is under way or nobody is authenticated."""
+        if self._authenticated and not self._over and self._keyExchangeState == self._KEY_EXCHANGE_NONE:
+            self.sendKexInit()
+
+    def rekey_if_due(self) -> None:
+        """Begin a key exchange if the keys have sealed or opened enough; cheap, call it often."""
+        limit = self.limits.rekey_bytes
+        sealer, opener = self.sealer, self.opener
+        if (
+            sealer.octets >= limit
+            or opener.octets >= limit
+            or sealer.packets >= _REKEY_PACKETS
+            or opener.packets >= _REKEY_PACKETS
+        ):
+            self.start_rekey()
+
+    def sendKexInit(self) -> None:
+        """Begin a key exchange, or answer the peer's beginning."""
+        if self._keyExchangeState != self._KEY_EXCHANGE_NONE:
+            raise RuntimeError("a key exchange is under way")
+        exchanges = list(self.supportedKeyExchanges)
+        if self.sessionID is None:
+            exchanges.append(STRICT_CLIENT if self.isClient else STRICT_SERVER)
+        self.ourKexInitPayload = make_kexinit(
+            exchanges,
+            self.supportedPublicKeys,
+            self.supportedCiphers,
+            self.supportedMACs,
+            self.supportedCompressions,
+        )
+        self.sendPacket(MSG_KEXINIT, self.ourKexInitPayload[1:])
+        self._keyExchangeState = self._KEY_EXCHANGE_REQUESTED
+        self._sending_held = True
+        self._set_timer("exchange", self.limits.exchange, self._exchange_too_slow)
+
+    def _exchange_too_slow(self) -> None:
+        self.fail(PeerError(f"no new keys within {self.limits.exchange:g} s"))
+
+    def check_kexinit(self, packet: bytes) -> None:
+        """Look at the peer's KEXINIT before Conch does; for `ssh_KEXINIT` of the subclasses."""
+        exchanges = exchanges_of(packet)
+        if self.sessionID is not None and not self._authenticated:
+            raise PeerError("a second key exchange before authentication")
+        self._order.started(exchanges, self.opener.sequence - 1)
+
+    def _keySetup(self, sharedSecret: bytes, exchangeHash: bytes) -> None:
+        """Derive the keys (RFC 4253 section 7.2), send NEWKEYS, and seal with the new key from then on."""
+        if self.sessionID is None:
+            self.sessionID = exchangeHash
+        iv_out, iv_in, key_out, key_in = (
+            self._getKey(letter, sharedSecret, exchangeHash)
+            for letter in ((b"A", b"B", b"C", b"D") if self.isClient else (b"B", b"A", b"D", b"C"))
+        )
+        agreed = self.nextEncryptions
+        self._incoming_keys = (agreed.inCipType, key_in, iv_in)
+        self._order.agreed()
+        self.sendPacket(MSG_NEWKEYS, b"")
+        sequence = 0 if self._order.strict else self.sealer.sequence
+        self.sealer = make_sealer(agreed.outCipType, key_out, iv_out, sequence)
+        self._let_go()
+        self.on_keys()
+
+    def ssh_NEWKEYS(self, packet: bytes) -> None:
+        """The peer seals with the new key from now on."""
+        Fields(packet).end()
+        assert self._incoming_keys is not None
+        cipher, key, iv = self._incoming_keys
+        self._incoming_keys = None
+        first = self._order.first
+        sequence = 0 if self._order.strict else self.opener.sequence
+        limit = LONGEST_PACKET if self._authenticated else self.limits.early_packet
+        self.opener = make_opener(cipher, key, iv, sequence, limit)
+        self._order.finished()
+        self._keyExchangeState = self._KEY_EXCHANGE_NONE
+        self._cancel_timer("exchange")
+        if first:
+            self.secured()
+        else:
+            self._set_timer("rekey", self.limits.rekey_seconds, self.start_rekey)
+
+    def secured(self) -> None:
+        """Called once, when the first key exchange is over.  Override.
+
+        Conch's `connectionSecure` is called after every one, which would ask for authentication again.
+        """
+
+
+_KNOWN = frozenset((*range(1, 7), MSG_KEXINIT, MSG_NEWKEYS, 30, 31))

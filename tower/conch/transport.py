@@ -1,0 +1,369 @@
+# mypy: untyped-calls-exclude=twisted
+"""The two ends of a tunnel's SSH connection: who is there, and are they allowed.
+
+Each end works on any `ITransport` and has a `ready`, which fires when the peer is authenticated and the
+hellos are exchanged.  Its owner may then `release` the parsing of packets and take the hot path over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from hashlib import sha256
+
+from attrs import frozen
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.keys import Key
+from twisted.conch.ssh.transport import (
+    DISCONNECT_HOST_KEY_NOT_VERIFIABLE,
+    DISCONNECT_KEY_EXCHANGE_FAILED,
+    DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
+    DISCONNECT_SERVICE_NOT_AVAILABLE,
+    MSG_KEXDH_INIT,
+    MSG_SERVICE_ACCEPT,
+    MSG_SERVICE_REQUEST,
+    SSHClientTransport,
+    SSHServerTransport,
+    SSHTransportBase,
+)
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower import __version__
+from tower.conch.enrol import Claim
+from tower.conch.fields import Fields, Malformed
+from tower.conch.hello import HELLO, AgentHello, ProxyHello
+from tower.conch.keepalive import KEEPALIVE, Keepalive
+from tower.conch.kex import ClientHalf, client_half
+from tower.conch.keys import KeyPair, fingerprint, verify
+from tower.conch.requests import ConnectionService, Mux, RequestRefused, Unanswered
+from tower.conch.secure import Limits, SecureTransport
+from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
+from tower.errors import PeerError
+
+#: Sent by the side that will soon be gone: no new streams, please.
+DRAIN = b"drain@tower.kubesphere.io"
+
+
+class HostKeyMismatch(PeerError):
+    """The proxy does not hold a pinned key.
+
+    :ivar fingerprint: of the key that it has.
+    """
+
+    def __init__(self, seen: str, pinned: Collection[str]) -> None:
+        super().__init__(
+            f"the proxy's host key is {seen}, not {' or '.join(sorted(pinned))}: "
+            "either this is not your proxy, or its key was changed and --host-key needs the new one"
+        )
+        self.fingerprint = seen
+
+
+class AgentRefused(PeerError):
+    """The proxy lets this agent in neither by its key nor by its token."""
+
+
+class PeerDead(PeerError):
+    """Nothing came from the peer for too long."""
+
+
+def _expect_no_answer(failure: Failure) -> None:
+    failure.trap(Unanswered)
+
+
+@frozen
+class AgentPeer:
+    """Who is at the other end of a `ServerTransport`.
+
+    :ivar name: the cluster.
+    :ivar fingerprint: of the agent's key.
+    """
+
+    name: str
+    fingerprint: str
+    hello: AgentHello
+
+
+@frozen
+class ProxyPeer:
+    """Who is at the other end of a `ClientTransport`.
+
+    :ivar name: the cluster that the proxy took us for.
+    :ivar fingerprint: of the proxy's host key.
+    """
+
+    name: str
+    fingerprint: str
+    hello: ProxyHello
+
+
+class _Tended(SecureTransport):
+    """What both ends do with global requests: keepalives, draining.
+
+    :ivar on_drain: called when the peer announces that it will soon be gone.
+    """
+
+    def __init__(self, clock: IReactorTime, keepalive: float, limits: Limits) -> None:
+        super().__init__(clock, limits)
+        self.on_drain: Callable[[], None] = lambda: None
+        self.connection = ConnectionService(clock)
+        self.connection.answers[KEEPALIVE] = lambda _: b""
+        self.connection.answers[DRAIN] = self._drained
+        self._keepalive = Keepalive(clock, self.connection, keepalive, self._received, self._dead)
+
+    @property
+    def mux(self) -> Mux | None:
+        """What gets the messages 90 to 100 as long as the parsing is not released."""
+        return self.connection.mux
+
+    @mux.setter
+    def mux(self, mux: Mux | None) -> None:
+        self.connection.mux = mux
+
+    @property
+    def round_trip(self) -> float | None:
+        """How long the last keepalive took, s; None before the first."""
+        return self._keepalive.round_trip
+
+    def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
+        """Send a global request; see `ConnectionService.request`."""
+        return self.connection.request(name, data, want_reply=want_reply)
+
+    def drain(self) -> None:
+        """Tell the peer that we will soon be gone."""
+        self.request(DRAIN, want_reply=False).addErrback(_expect_no_answer)
+
+    def _drained(self, data: bytes) -> bytes:
+        self.on_drain()
+        return b""
+
+    def greeted(self) -> None:
+        """The hellos are exchanged: begin to probe."""
+        super().greeted()
+        self._keepalive.start()
+
+    def ended(self, reason: Exception) -> None:
+        """Probe no more."""
+        self._keepalive.stop()
+
+    def _received(self) -> object:
+        return self.opener, self.opener.packets
+
+    def _dead(self) -> None:
+        self.fail(PeerDead("nothing came from the peer during three keepalive periods"))
+
+
+class ServerTransport(_Tended, SSHServerTransport):
+    """The proxy's end.
+
+    :param host_keys: ours; the first is used, and all are announced: the next one is the second.
+    :param gate: knows which keys belong to which cluster.
+    :param keepalive: how often to probe the agent, s.
+    :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        host_keys: Sequence[KeyPair],
+        gate: Gatekeeper,
+        *,
+        keepalive: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(clock, keepalive, limits or Limits())
+        self.ready: Deferred[AgentPeer] = Deferred()
+        self._host_key = host_keys[0]
+        self._answer = ProxyHello(
+            version=__version__, host_keys=tuple(key.fingerprint for key in host_keys), keepalive=keepalive
+        )
+        self._auth = UserAuthServer(gate, self.limits.tries, self._accepted)
+        self._claim: Claim | None = None
+        self._hello: AgentHello | None = None
+        self.connection.answers[HELLO] = self._greet
+        self.connection.answered = self._answered
+
+    def _getHostKeys(self, keyAlg: bytes) -> tuple[Key, Key]:
+        """Return the host key twice: Conch takes the public half of one and signs with the other."""
+        return self._host_key.conch_key, self._host_key.conch_key
+
+    def ssh_KEXINIT(self, packet: bytes) -> None:
+        """See Conch; the order and the lists are checked before."""
+        self.check_kexinit(packet)
+        SSHServerTransport.ssh_KEXINIT(self, packet)
+
+    def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
+        """See `SecureTransport`; the packet of a key exchange that was guessed wrong is passed over."""
+        if self.ignoreNextPacket and messageNum == MSG_KEXDH_INIT:
+            self.ignoreNextPacket = False
+            return
+        super().dispatchMessage(messageNum, payload)
+
+    def ssh_KEX_DH_GEX_REQUEST_OLD(self, packet: bytes) -> None:
+        """Message 30, in our exchanges the client's half; Conch answers with ours."""
+        fields = Fields(packet)
+        fields.string()
+        fields.end()
+        try:
+            SSHServerTransport.ssh_KEX_DH_GEX_REQUEST_OLD(self, packet)
+        except ValueError as error:
+            raise Malformed("not a key to exchange with") from error
+
+    def ssh_SERVICE_REQUEST(self, packet: bytes) -> None:
+        """Start authentication, once; everything else comes after it."""
+        fields = Fields(packet)
+        name = fields.string()
+        fields.end()
+        if name != UserAuthServer.name or self.service is not None:
+            self.sendDisconnect(DISCONNECT_SERVICE_NOT_AVAILABLE, b"no such service now")
+            return
+        self.sendPacket(MSG_SERVICE_ACCEPT, NS(name))
+        self.setService(self._auth)
+
+    def _accepted(self, claim: Claim) -> None:
+        self._claim = claim
+        self.authenticated()
+        self.setService(self.connection)
+
+    def _greet(self, data: bytes) -> bytes:
+        if self._hello is not None:
+            raise RequestRefused("a second hello")
+        self._hello = AgentHello.decode(data)
+        return self._answer.encode()
+
+    def _answered(self, name: bytes) -> None:
+        if name == HELLO and self._claim is not None and self._hello is not None:
+            self.greeted()
+            self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
+
+    def ended(self, reason: Exception) -> None:
+        """Say why somebody was not let in; what the agent cannot see, the log can."""
+        super().ended(reason)
+        if self._auth.refusals and self._claim is None:
+            self._log.warn(
+                "an agent was not let in as {cluster!r}: {reasons}",
+                cluster=self._auth.cluster,
+                reasons="; ".join(self._auth.refusals),
+            )
+        if not self.ready.called:
+            self.ready.errback(Failure(reason))
+
+
+class ClientTransport(_Tended, SSHClientTransport):
+    """The agent's end.
+
+    :param key: the agent's own.
+    :param cluster: the name it serves.
+    :param pinned: fingerprints of host keys; the proxy must hold one, or nothing secret is sent.
+    :param hello: what to tell the proxy.
+    :param token: a join token, for when the key is not enrolled yet.
+    :param keepalive: how often to probe the proxy, s.
+    :ivar ready: fires with a `ProxyPeer`; its errback is the reason why there will be none.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        key: KeyPair,
+        cluster: str,
+        pinned: Collection[str],
+        hello: AgentHello,
+        *,
+        token: str | None = None,
+        keepalive: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        if not pinned:
+            raise ValueError("an agent needs the fingerprint of its proxy's host key")
+        super().__init__(clock, keepalive, limits or Limits())
+        self.ready: Deferred[ProxyPeer] = Deferred()
+        self._cluster = cluster
+        self._pinned = frozenset(pinned)
+        self._hello = hello
+        self._host_key: bytes | None = None
+        self._half: ClientHalf | None = None
+        self._auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
+
+    def ssh_KEXINIT(self, packet: bytes) -> None:
+        """Negotiate as Conch does, and send our half: one that Conch lacks, or its own in the same shape."""
+        self.check_kexinit(packet)
+        if SSHTransportBase.ssh_KEXINIT(self, packet) is None:
+            return
+        self._half = client_half(self.kexAlg)
+        self.sendPacket(MSG_KEXDH_INIT, NS(self._half.public))
+
+    def ssh_KEX_DH_GEX_GROUP(self, packet: bytes) -> None:
+        """Message 31, in our exchanges the server's half: host key, its public value, signature."""
+        fields = Fields(packet)
+        host_key, reply, signature = fields.string(), fields.string(), fields.string()
+        fields.end()
+        seen = fingerprint(host_key)
+        if seen not in self._pinned or self._host_key not in {None, host_key}:
+            self.fail(HostKeyMismatch(seen, self._pinned), DISCONNECT_HOST_KEY_NOT_VERIFIABLE)
+            return
+        half, self._half = self._half, None
+        assert half is not None
+        secret = half.agree(reply)
+        parts = (
+            self.ourVersionString,
+            self.otherVersionString,
+            self.ourKexInitPayload,
+            self.otherKexInitPayload,
+            host_key,
+            half.public,
+            reply,
+        )
+        exchange_hash = sha256(b"".join(map(NS, parts)) + secret).digest()
+        if not verify(host_key, signature, exchange_hash):
+            self.fail(PeerError("the proxy did not sign with its host key"), DISCONNECT_KEY_EXCHANGE_FAILED)
+            return
+        self._host_key = host_key
+        self._keySetup(secret, exchange_hash)
+
+    def secured(self) -> None:
+        """The proxy is the pinned one, and nobody listens: ask to be let in."""
+        self.sendPacket(MSG_SERVICE_REQUEST, NS(UserAuthClient.name))
+
+    def ssh_SERVICE_ACCEPT(self, packet: bytes) -> None:
+        """Authenticate."""
+        if self.service is not None:
+            raise PeerError("a service that was not asked for")
+        self.setService(self._auth)
+
+    def _accepted(self) -> None:
+        self.authenticated()
+        self.setService(self.connection)
+        self.request(HELLO, self._hello.encode()).addCallback(self._greeted).addErrback(self._not_greeted)
+
+    def _greeted(self, reply: bytes) -> None:
+        hello = ProxyHello.decode(reply)
+        assert self._host_key is not None
+        self.greeted()
+        self.ready.callback(ProxyPeer(self._cluster, fingerprint(self._host_key), hello))
+
+    def _not_greeted(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, RequestRefused):
+            self.fail(PeerError("the proxy does not answer the hello"))
+        elif isinstance(error, PeerError):
+            self.fail(error)
+        else:
+            failure.trap(Unanswered)
+
+    def _refused(self) -> None:
+        self.fail(
+            AgentRefused(
+                f"the proxy does not let this agent serve {self._cluster!r}: its key is not enrolled there "
+                "and there was no token, or the token is unknown, expired or used up; mint a new one"
+            ),
+            DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
+        )
+
+    def ended(self, reason: Exception) -> None:
+        """Report that there will be no tunnel."""
+        super().ended(reason)
+        if not self.ready.called:
+            self.ready.errback(Failure(reason))
