@@ -1,0 +1,167 @@
+"""The user's side of the gateway: who listens, and what a router, a chain and a composition root meet.
+
+* `Gateway`: one for each router.  ``tower.listening.listen(reactor, port, host, gateway.accept, tls)`` makes
+  it serve, on as many ports as wanted; a ``TimerService(1.0, gateway.sweep)`` keeps its deadlines;
+  `Gateway.stop` ends its connections.  The front door and a per-cluster port differ in the router alone:
+  a per-cluster port's router fixes the cluster and answers with a `Relay` without a prefix.
+* **router**: ``router(request) -> Outcome | Deferred[Outcome]``, or it raises; see `tower.web.outcome`.
+  It is called when the head of the request is here; a body may still be on its way.
+* `tower.web.httpchannel.HTTPChannel`: the receiver of one user's connection.  Its ``requestFactory`` makes
+  the requests, as in ``twisted.web.http``; a subclass of it is installed as `Gateway.protocol`.
+* `tower.web.request.Request`: one request.  Its ``proxyClientFactoryClass`` relays it, as in
+  ``twisted.web.proxy``; that is `tower.web.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
+* `tower.web.upstream.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
+
+What a router and its chain find on a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
+``fields`` (`tower.web.http1.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``); ``certificate``
+(DER or None, read once for each connection); ``body(limit)`` (a ``Deferred[bytes]``, for answers made here);
+``request_id``.  What they leave there: ``identity``, without which nothing is relayed.
+``request.channel.authenticated`` is a place to keep, for the next requests of the same connection, whatever
+the authenticator wants to find again; it has to hold what the verdict depended on, such as the token.
+
+`Request.target` has no dot segment, no ``#``, and printable ASCII only.  The part of it that is Tower's own
+(`Relay.prefix`) is for the router to check; what follows is relayed byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from twisted.internet.defer import Deferred
+
+from tower.web.httpchannel import HTTPChannel, UserConnection
+from tower.web.outcome import Outcome
+from tower.web.request import Request
+from tower.web.upstream import ChannelPool
+
+Router: TypeAlias = Callable[[Request], "Outcome | Deferred[Outcome]"]
+
+
+class Clock(Protocol):
+    """The part of a reactor that is needed here."""
+
+    def seconds(self) -> float:
+        """Return the time, s since the epoch."""
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
+        """Call *callable* after *delay* s."""
+
+
+class Sessions(Protocol):
+    """What is needed of `tower.web.sessions.Sessions`."""
+
+    def enter(self, identity: Any, cluster: str, abort: Callable[[str], None]) -> Any:
+        """Note that *identity* uses *cluster* ("" is Tower's own API); *abort* ends that use."""
+
+    def leave(self, session: Any) -> None:
+        """Note the end of what `enter` returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a user's connection may take.
+
+    :ivar connections: how many at one time.
+    :ivar first_byte: for a new connection's first byte, s.
+    :ivar head: from the first byte of a head to its last, s.
+    :ivar idle: between an answer and the next request, s.
+    :ivar body: for a body that is read here, s.
+    :ivar answer: for the first byte of the cluster's answer, s; long-running requests are excepted.
+    :ivar stalled: for a user who takes nothing of what was sent, s.
+    """
+
+    connections: int = 10_000
+    first_byte: float = 30.0
+    head: float = 10.0
+    idle: float = 120.0
+    body: float = 30.0
+    answer: float = 120.0
+    stalled: float = 3600.0
+
+
+class Gateway:
+    """Serves users' connections.
+
+    :param clock: the reactor, or a clock.
+    :param router: decides what becomes of each request.
+    :param pool: the channels into the clusters.
+    :param sessions: ends what an expired or revoked credential still uses.
+    :ivar protocol: the class of the connections' receivers.
+    :ivar requests: how many requests came.
+    :ivar failures: how many were answered with a Status of our own.
+    :ivar date: the time, as a ``Date`` line.
+    """
+
+    protocol: ClassVar[type[HTTPChannel]] = HTTPChannel
+
+    def __init__(
+        self, clock: Clock, router: Router, pool: ChannelPool, sessions: Sessions, limits: Limits | None = None
+    ) -> None:
+        self.clock = clock
+        self.router = router
+        self.pool = pool
+        self.sessions = sessions
+        self.limits = limits or Limits()
+        self.requests = self.failures = self.refused_connections = 0
+        self.stopping = False
+        self._channels: set[HTTPChannel] = set()
+        self._stopped: Deferred[None] | None = None
+        self.date = self._date()
+
+    def accept(self, connection: UserConnection) -> HTTPChannel | None:
+        """Return the receiver of a new *connection*, or None to drop it."""
+        if self.stopping or len(self._channels) >= self.limits.connections:
+            self.refused_connections += 1
+            return None
+        channel = self.protocol(self, connection)
+        self._channels.add(channel)
+        return channel
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._channels)
+
+    def forget(self, channel: HTTPChannel) -> None:
+        """Note that *channel* is closed or has given its connection away."""
+        self._channels.discard(channel)
+        if self._stopped is not None and not self._channels:
+            stopped, self._stopped = self._stopped, None
+            stopped.callback(None)
+
+    def sweep(self) -> None:
+        """Keep the deadlines; to be called once a second."""
+        self.date = self._date()
+        for channel in list(self._channels):
+            channel.tick()
+
+    def stop(self, grace: float) -> Deferred[None]:
+        """Take no more connections and close the idle ones; others may finish within *grace* s.
+
+        The result fires when the last one is closed.
+        """
+        self.stopping = True
+        done: Deferred[None] = Deferred()
+        if not self._channels:
+            done.callback(None)
+            return done
+        self._stopped = done
+        cut = self.clock.callLater(grace, self._cut)
+        for channel in list(self._channels):
+            channel.retire()
+
+        def over(result: None) -> None:
+            if cut.active():
+                cut.cancel()
+
+        return done.addCallback(over)
+
+    def _cut(self) -> None:
+        for channel in list(self._channels):
+            channel.abort("the proxy is stopping")
+
+    def _date(self) -> bytes:
+        return b"Date: %b\r\n" % formatdate(self.clock.seconds(), usegmt=True).encode()

@@ -1,0 +1,282 @@
+"""HTTP/1.1 message heads, read strictly and without I/O (RFC 9112).
+
+A head that two readers could understand differently is refused, never repaired: request smuggling lives
+on repairs.  What passes on is written anew, field by field, in one form: ``Name: value``.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from base64 import urlsafe_b64decode
+
+from tower.errors import PeerError
+from tower.web.bodies import CHUNKED
+
+#: Longest head of a request or a response, B.
+HEAD_LIMIT = 64 * 1024
+
+#: Begins the WebSocket subprotocol that carries a bearer token (Kubernetes 1.7 and later).
+BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+_VALUE = rb"[\t -~\x80-\xff]*+"
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,24}+) (/[!\"$-~]*+) HTTP/1\.([01])\r\n")
+_FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:" + _VALUE + rb"\r\n)*+\r\n")
+_TOKENS = re.compile(rb"(?:" + _TOKEN + rb"++)?(?:[\t ]*+,[\t ]*+(?:" + _TOKEN + rb"++)?)*+")
+_HOST = re.compile(rb"(?:[0-9A-Za-z._~%-]++|\[[0-9A-Fa-f:.%a-z]++\])(?::[0-9]{0,5})?")
+_DIGITS = re.compile(rb"[0-9]{1,18}+")
+_PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?+")
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+
+# Whoever cleans the path decodes it first, so an encoded separator counts as one.
+_DOT_SEGMENT = re.compile(rb"(?:[/\\;]|%2f|%5c|%3b)(?:\.|%2e){1,2}(?=[/\\;]|%2f|%5c|%3b|\Z)", re.IGNORECASE)
+
+# Fields that say who somebody is.  Some servers take "_" for "-".
+_IDENTITY = (b"impersonate-", b"impersonate_", b"x-remote-", b"x-remote_", b"x_remote_", b"x_remote-")
+
+# What may stand in a head only once.
+_SINGLE = frozenset(
+    (b"host", b"content-length", b"transfer-encoding", b"authorization", b"upgrade", b"expect", b"content-type")
+)
+
+# Hop-by-hop (RFC 9110 section 7.6.1), or written by Tower itself for the next hop.
+_DROPPED = frozenset(
+    (
+        *(b"content-length", b"transfer-encoding", b"authorization", b"upgrade", b"connection", b"keep-alive"),
+        *(b"proxy-connection", b"proxy-authorization", b"te", b"forwarded", b"x-forwarded-for", b"x-real-ip"),
+        *(b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port", b"sec-websocket-protocol"),
+    )
+)
+
+# What Connection may not name: to drop it would change what the request means, or to whom.
+_END_TO_END = re.compile(
+    rb"host|content-.*|transfer-encoding|authorization|cookie|expect|sec-websocket-.*|"
+    rb"impersonate[-_].*|x[-_]remote[-_].*"
+)
+
+
+class BadHead(PeerError):
+    """A request that is not plain HTTP/1.1.
+
+    :ivar code: the status to answer with before the connection is closed.
+    """
+
+    def __init__(self, text: str, code: int = 400) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Fields:
+    """What the field lines of a request mean.  Never changed once read: equal lines share one.
+
+    :ivar host: the one Host, or empty (HTTP/1.0 only).
+    :ivar body: length of the body, B, or `CHUNKED`.
+    :ivar framing: the line that tells the next hop so; empty when the request has none.
+    :ivar close: the user wants the connection closed after the answer.
+    :ivar upgrade: the protocol asked for; empty without ``Connection: upgrade``.
+    :ivar expects: the user waits for ``100 Continue`` before the body.
+    :ivar foreign: the first field that claims an identity (``Impersonate-*``, ``X-Remote-*``), or empty.
+    :ivar bearer: the bearer token, from Authorization or from a WebSocket subprotocol, or None.
+    :ivar onward: the lines for the next hop, in the one form.
+    """
+
+    __slots__ = ("_lines", "bearer", "body", "close", "expects", "foreign", "framing", "host", "onward", "upgrade")
+
+    def __init__(self, block: bytes) -> None:
+        """Read *block*: the field lines with the empty line at their end.
+
+        :raise BadHead: when it is not plain.
+        """
+        if _FIELDS.fullmatch(block) is None:
+            raise BadHead(_fault_of_fields(block))
+        lines = []
+        for line in block[:-4].split(b"\r\n") if len(block) > 2 else ():
+            name, _, value = line.partition(b":")
+            lines.append((name, value.strip(b"\t ")))
+        self._lines = lines
+        self.foreign = b""
+        single: dict[bytes, bytes] = {}
+        onward: list[tuple[bytes, bytes, bytes]] = []
+        options: list[bytes] = []
+        protocols: list[bytes] = []
+        for name, value in lines:
+            lower = name.lower()
+            if lower in _SINGLE:
+                if lower in single:
+                    raise BadHead(f"more than one {name.decode()}")
+                single[lower] = value
+            if lower.startswith(_IDENTITY):
+                self.foreign = self.foreign or name
+            elif lower not in _DROPPED:
+                onward.append((lower, name, value))
+            elif lower == b"connection":
+                options += _listed(value.lower())
+            elif lower == b"sec-websocket-protocol":
+                protocols += _listed(value)
+        self.host = _checked_host(single.get(b"host"))
+        self.body, self.framing = _framing(single)
+        self.expects = _expects(single.get(b"expect"))
+        self.close = b"close" in options
+        self.upgrade = _upgrade(single.get(b"upgrade")) if b"upgrade" in options else b""
+        self.bearer, protocols = _bearer(single.get(b"authorization"), protocols)
+        self.onward = b"".join(_kept(onward, options))
+        if protocols:
+            self.onward += b"Sec-WebSocket-Protocol: %b\r\n" % b", ".join(protocols)
+
+    def get(self, name: bytes) -> bytes | None:
+        """Return the first value of the field *name* (lower case), or None."""
+        for known, value in self._lines:
+            if known.lower() == name:
+                return value
+        return None
+
+    def __repr__(self) -> str:
+        """Leave the values out: some are secret."""
+        return f"Fields(host={self.host!r}, body={self.body})"
+
+
+class HeadReader:
+    """Reads the request heads of one connection; what repeats from head to head is read once."""
+
+    __slots__ = ("_block", "_fields")
+
+    def __init__(self) -> None:
+        self._block = b""
+        self._fields: Fields | None = None
+
+    def read(self, head: bytes) -> tuple[bytes, bytes, int, Fields]:
+        """Read *head*, from the request line to the empty line.
+
+        :return: method, target, minor version, fields.
+        :raise BadHead: when it is not plain HTTP/1.1.
+        """
+        match = _REQUEST_LINE.match(head)
+        if match is None:
+            raise _fault_of_line(head)
+        method, target, minor = match.groups()
+        if b"%" in target or b"/." in target or b"\\" in target or b";" in target:
+            _check_path(target)
+        block = head[match.end() :]
+        if block == self._block and self._fields is not None:
+            fields = self._fields
+        else:
+            fields = Fields(block)
+            self._block, self._fields = block, fields
+        if minor == b"1":
+            if not fields.host:
+                raise BadHead("the request has no Host")
+            if method == b"CONNECT":
+                raise BadHead("CONNECT is not for this server", 405)
+            return method, target, 1, fields
+        if fields.body == CHUNKED or fields.upgrade:
+            raise BadHead("HTTP/1.0 knows neither Transfer-Encoding nor Upgrade")
+        if method == b"CONNECT":
+            raise BadHead("CONNECT is not for this server", 405)
+        return method, target, 0, fields
+
+
+def check_unfinished(head: bytes) -> None:
+    """Refuse the beginning of a head that can no longer become a good one.
+
+    :raise BadHead: so that nobody waits for the end of what is broken or too long.
+    """
+    if len(head) > HEAD_LIMIT:
+        raise BadHead(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
+    if _BARE_LF.search(head):
+        raise BadHead("a line ends without CR")
+
+
+def _check_path(target: bytes) -> None:
+    if _DOT_SEGMENT.search(target.partition(b"?")[0]):
+        raise BadHead("the path has a dot segment")
+
+
+def _fault_of_line(head: bytes) -> BadHead:
+    line = head[: head.find(b"\r\n")]
+    if not line.endswith((b" HTTP/1.1", b" HTTP/1.0")):
+        return BadHead("the request line does not end with HTTP/1.1 or HTTP/1.0")
+    return BadHead("the request line is not METHOD /path HTTP/1.1")
+
+
+def _fault_of_fields(block: bytes) -> str:
+    if re.search(rb"(?:\A|\n)[ \t]", block):
+        return "a field is folded over two lines"
+    if re.search(rb"(?:\A|\n)[^\r\n:]*[ \t]:", block):
+        return "there is a blank before a colon"
+    return "a field of the head is malformed"
+
+
+def _listed(value: bytes) -> list[bytes]:
+    """Return the members of a comma-separated list of tokens."""
+    if _TOKENS.fullmatch(value) is None:
+        raise BadHead("a list of names is malformed")
+    return [name for name in (part.strip(b"\t ") for part in value.split(b",")) if name]
+
+
+def _checked_host(host: bytes | None) -> bytes:
+    if host is not None and _HOST.fullmatch(host) is None:
+        raise BadHead("the Host is not a host")
+    return host or b""
+
+
+def _framing(single: dict[bytes, bytes]) -> tuple[int, bytes]:
+    length, encoding = single.get(b"content-length"), single.get(b"transfer-encoding")
+    if encoding is not None:
+        if length is not None:
+            raise BadHead("both Content-Length and Transfer-Encoding")
+        if encoding.lower() != b"chunked":
+            raise BadHead("the only Transfer-Encoding is chunked", 501)
+        return CHUNKED, b"Transfer-Encoding: chunked\r\n"
+    if length is None:
+        return 0, b""
+    if _DIGITS.fullmatch(length) is None:
+        raise BadHead("the Content-Length is not a number")
+    return int(length), b"Content-Length: %b\r\n" % length
+
+
+def _expects(value: bytes | None) -> bool:
+    if value is None:
+        return False
+    if value.lower() != b"100-continue":
+        raise BadHead("the only expectation is 100-continue", 417)
+    return True
+
+
+def _upgrade(value: bytes | None) -> bytes:
+    """Return the protocol to change to.  HTTP and TLS within HTTP are not offered, which is no error."""
+    if value is None or value.lower().startswith((b"h2", b"http", b"tls")):
+        return b""
+    if _PROTOCOL.fullmatch(value) is None:
+        raise BadHead("Upgrade does not name one protocol")
+    return value
+
+
+def _bearer(authorization: bytes | None, protocols: list[bytes]) -> tuple[bytes | None, list[bytes]]:
+    """Return the token of the request and the subprotocols that are none."""
+    token: bytes | None = None
+    if authorization is not None:
+        scheme, _, rest = authorization.partition(b" ")
+        if scheme.lower() == b"bearer" and rest.strip():
+            token = rest.strip()
+    carriers = [name for name in protocols if name.startswith(BEARER_PROTOCOL)]
+    if not carriers:
+        return token, protocols
+    others = [name for name in protocols if not name.startswith(BEARER_PROTOCOL)]
+    if len(carriers) > 1 or not others:
+        raise BadHead("a bearer token in Sec-WebSocket-Protocol comes once, and with another subprotocol", 401)
+    encoded = carriers[0][len(BEARER_PROTOCOL) :]
+    try:
+        decoded = urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
+    except (binascii.Error, ValueError):
+        raise BadHead("the bearer token in Sec-WebSocket-Protocol is not base64url", 401) from None
+    return token or decoded, others
+
+
+def _kept(lines: list[tuple[bytes, bytes, bytes]], options: list[bytes]) -> list[bytes]:
+    """Return *lines*, in the one form, without those that Connection names."""
+    named = {option for option in options if option not in (b"close", b"keep-alive", b"upgrade")}
+    for option in named:
+        if _END_TO_END.fullmatch(option):
+            raise BadHead(f"Connection may not name {option.decode()}")
+    return [b"%b: %b\r\n" % (name, value) for lower, name, value in lines if lower not in named]
