@@ -36,19 +36,24 @@ def kubernetes_version() -> str:
     return re.search(r"k8s\.io/kubernetes (v\S+)", (HOME / "go.mod").read_text())[1]
 
 
-def build() -> tuple[Path, Path]:
-    """Build what is missing; return the directory of CONVENTION's binaries and the path of the stand-in."""
+def build(*, bare: bool = False) -> tuple[Path, Path | None]:
+    """Build what is missing; return the directory of CONVENTION's binaries and the path of the stand-in.
+
+    With `bare` there is no stand-in, so that nothing is built where KUBEBUILDER_ASSETS is complete.
+    """
     directory = cache()
     directory.mkdir(parents=True, exist_ok=True)
     given = Path(os.environ.get("KUBEBUILDER_ASSETS") or os.devnull)
     complete = all(os.access(given / name, os.X_OK) for name in CONVENTION)
-    wanted = ["kubelet-standin"] if complete else BINARIES
+    wanted = [name for name in BINARIES if not (complete and name in CONVENTION)]
+    if bare:
+        wanted.remove("kubelet-standin")
     with (directory / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         missing = [name for name in wanted if not (directory / name).exists()]
         for number, name in enumerate(missing, 1):
             build_one(directory, name, f"[{number}/{len(missing)}]")
-    return (given if complete else directory), directory / "kubelet-standin"
+    return (given if complete else directory), None if bare else directory / "kubelet-standin"
 
 
 def build_one(directory: Path, name: str, progress: str) -> None:

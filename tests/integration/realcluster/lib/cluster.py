@@ -59,9 +59,12 @@ def is_free(port: int) -> bool:
 
 
 class Cluster:
-    """A cluster named `name` in `directory`; its binaries are taken from `assets` and `standin`."""
+    """A cluster named `name` in `directory`; its binaries are taken from `assets` and `standin`.
 
-    def __init__(self, name: str, directory: Path, assets: Path, standin: Path) -> None:
+    Without a stand-in for the kubelet it has no node, and so no pods run.
+    """
+
+    def __init__(self, name: str, directory: Path, assets: Path, standin: Path | None) -> None:
         self.name = name
         self.directory = directory
         self._assets = assets
@@ -106,8 +109,9 @@ class Cluster:
         etcd = f"http://{HOST}:{self._ports['etcd']}"
         self._spawn(self._assets / "etcd", self._etcd_flags(etcd), signal.SIGKILL)
         self._spawn(self._assets / "kube-apiserver", self._apiserver_flags(etcd), signal.SIGKILL)
-        # The stand-in gets a chance to end what its pods have started.
-        self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM)
+        if self._standin:
+            # It gets a chance to end what its pods have started.
+            self._spawn(self._standin, self._kubelet_flags(), signal.SIGTERM)
 
     def _etcd_flags(self, etcd: str) -> Flags:
         return {
@@ -184,6 +188,12 @@ class Cluster:
         (self.directory / "ca.crt").write_bytes(self._authority.certificate.read_bytes())
         self._wait("kube-apiserver", self._apiserver_ready)
         self._api.apply("/api/v1/namespaces", "Namespace", {"metadata": {"name": "demo"}})
+        if self._standin:
+            self._create_pods()
+        self._write_info()
+
+    def _create_pods(self) -> None:
+        """Create the first pods and the metrics API, and wait for them."""
         for pod in first_pods():
             self._api.apply("/api/v1/namespaces/default/pods", "Pod", pod)
         self._register_metrics()
@@ -192,7 +202,6 @@ class Cluster:
             "kube-apiserver",
             lambda: self._api.get("/apis/metrics.k8s.io/v1beta1") != {},
         )
-        self._write_info()
 
     def _register_metrics(self) -> None:
         """Have the API server aggregate metrics.k8s.io, which the stand-in serves, for `kubectl top`."""

@@ -1,0 +1,213 @@
+"""A whole Tower of real processes on loopback: proxy, agents, and people with their kubeconfigs."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from .person import Person
+from .programs import (
+    LOOPBACK,
+    Program,
+    free_port,
+    free_ports,
+    run,
+    script,
+    wait_for,
+)
+
+KEEPALIVE = 2.0  # s; short, so that losses show soon
+
+
+class Tower:
+    """One proxy with its state, and the agents that were started for it.
+
+    :ivar state: the proxy's state directory.
+    :ivar port: the plain port.
+    :ivar secure_port: the front door.
+    :ivar cluster_ports: the ports that clusters get.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "proxy"
+        self.port = free_port()
+        self.secure_port = free_port()
+        self.cluster_ports = free_ports(4)
+        self.proxy = self.proxy_program()
+        self.agents: list[Agent] = []
+
+    def proxy_program(self, *extra: str, name: str = "tower-proxy") -> Program:
+        """Return the proxy's program; nothing is started."""
+        first, last = self.cluster_ports[0], self.cluster_ports[-1]
+        options = [
+            f"--state-dir={self.state}",
+            f"--host={LOOPBACK}",
+            f"--port={self.port}",
+            f"--secure-port={self.secure_port}",
+            f"--cluster-ports={first}-{last}",
+            f"--keepalive={KEEPALIVE:g}s",
+        ]
+        argv = [script("twistd"), "-n", "--pidfile=", "tower-proxy", *options, *extra]
+        return Program(name, argv, self.folder)
+
+    def start(self) -> None:
+        """Start the proxy and wait until it answers."""
+        self.proxy.start()
+        wait_for("the proxy's health page", self.healthy)
+
+    def healthy(self) -> bool:
+        """Say whether the proxy answers on its plain port."""
+        if not self.proxy.running():
+            raise AssertionError(f"the proxy ended: {self.proxy.tail()}")
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """End everything that was started here."""
+        for each in self.agents:
+            each.program.stop()
+        self.proxy.stop()
+
+    def try_tower(self, *arguments: str, timeout: float = 20.0) -> tuple[int, str, str]:
+        """Run the ``tower`` command; return its exit code and both outputs."""
+        argv = [script("tower"), "--state-dir", str(self.state), *arguments]
+        done = run(argv, timeout=timeout, folder=self.folder)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def tower(self, *arguments: str) -> str:
+        """Run the ``tower`` command, which must succeed; return its output."""
+        code, out, error = self.try_tower(*arguments)
+        if code:
+            raise AssertionError(f"tower {' '.join(arguments)}: exit code {code}: {error}{self.proxy.tail()}")
+        return out
+
+    def add(self, cluster: str, kubeconfig: Path, *extra: str, via: int | None = None) -> Agent:
+        """Add a cluster and start an agent for it; return when requests get through.
+
+        :param via: the port of a relay to the front door, to dial instead of it.
+        """
+        self.tower("cluster", "add", cluster)
+        agent = self.agent(cluster, kubeconfig, *extra, via=via)
+        agent.program.start()
+        agent.wait_until_ready()
+        return agent
+
+    def agent(self, cluster: str, kubeconfig: Path, *extra: str, via: int | None = None) -> Agent:
+        """Return a new agent for a cluster by its join line; it is not started."""
+        line = self.tower("join", cluster)
+        words = shlex.split(line)
+        assert words[0] == "env" and line.count("\n") == 1, line  # noqa: PT018
+        environment = dict(word.split("=", 1) for word in words[1:] if word.startswith("TOWER_"))
+        argv = words[words.index("twistd") :]
+        if via is not None:
+            argv = [word.replace(f":{self.secure_port}", f":{via}") for word in argv]
+        number = len(self.agents)
+        made = Agent(
+            self, f"agent-{cluster}-{number}", argv, environment, ["--kubeconfig", str(kubeconfig), *extra]
+        )
+        self.agents.append(made)
+        return made
+
+    def kubeconfig(self, cluster: str, user: str, *options: str) -> Path:
+        """Have a kubeconfig issued; return its path."""
+        text = self.tower("kubeconfig", cluster, "--user", user, *options)
+        descriptor, name = tempfile.mkstemp(
+            suffix=".kubeconfig", prefix=f"{user}-{cluster}-", dir=self.folder
+        )
+        os.write(descriptor, text.encode())
+        os.close(descriptor)
+        return Path(name)
+
+    def person(self, cluster: str, user: str, *options: str) -> Person:
+        """Return somebody with a kubeconfig of their own for a cluster."""
+        return Person(self.kubeconfig(cluster, user, *options))
+
+    def admin(self) -> Person:
+        """Return the administrator whose kubeconfig lies in the state directory."""
+        (path,) = self.state.glob("admin*.kubeconfig")
+        return Person(path)
+
+    def status(self, cluster: str) -> dict[str, Any]:
+        """Return the object of a cluster."""
+        path = f"/apis/cluster.kubesphere.io/v1alpha1/clusters/{cluster}"
+        answer: dict[str, Any] = json.loads(self.admin().get(path).body)
+        return answer
+
+    def cluster_port(self, cluster: str) -> int:
+        """Return the port of a cluster's own."""
+        port: int = self.status(cluster)["spec"]["connection"]["kubernetesAPIServerPort"]
+        return port
+
+
+class Agent:
+    """One agent of a `Tower`.
+
+    :ivar environment: what the join line sets for it.
+    :ivar health_port: where its health page is.
+    """
+
+    def __init__(
+        self, tower: Tower, name: str, argv: list[str], environment: dict[str, str], options: list[str]
+    ) -> None:
+        self.environment = environment
+        self.name = name
+        self.health_port = free_port()
+        self.state = tower.folder / f"{name}-state"
+        self.argv = [
+            script("twistd"),
+            *argv[1:],
+            f"--state-dir={self.state}",
+            f"--keepalive={KEEPALIVE:g}s",
+            f"--health-address={LOOPBACK}:{self.health_port}",
+            *options,
+        ]
+        self._folder = tower.folder
+        self.program = Program(name, self.argv, tower.folder, environment)
+
+    def forget_token(self) -> None:
+        """From the next start on, run without the join token, as after a reboot."""
+        self.program = Program(self.name, self.argv, self._folder)
+
+    def ready(self) -> bool:
+        """Say whether the agent's tunnel is up, by its own health page."""
+        if not self.program.running():
+            raise AssertionError(f"{self.name} ended: {self.program.tail()}")
+        connection = http.client.HTTPConnection(LOOPBACK, self.health_port, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def wait_until_ready(self, timeout: float = 20.0) -> None:
+        """Return once the tunnel is up."""
+        wait_for(f"the tunnel of {self.name}", self.ready, timeout)
+
+
+class TowerTestCase(SynchronousTestCase):
+    """A test with a temporary folder and a running `Tower` in it."""
+
+    def setUp(self) -> None:
+        """Start a proxy with an empty state."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.tower = Tower(self.folder)
+        self.addCleanup(self.tower.stop)
+        self.tower.start()

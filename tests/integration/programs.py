@@ -1,0 +1,227 @@
+"""Real processes for the integration tests: started, watched, stopped by pid, never outliving the test."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LOOPBACK = "127.0.0.1"
+PATIENCE = 20.0  # s that anything gets to become ready
+STOP_PATIENCE = 15.0  # s between SIGTERM and SIGKILL
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+class NotInTimeError(AssertionError):
+    """Something did not come about within its time; the message says what was waited for."""
+
+
+def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every: float = 0.05) -> T:
+    """Return the first true answer of *ready*; raise `NotInTimeError` after *timeout* s."""
+    deadline = time.monotonic() + timeout
+    while not (answer := ready()):
+        if time.monotonic() > deadline:
+            raise NotInTimeError(f"not within {timeout:g} s: {what}")
+        time.sleep(every)
+    return answer
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on now."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def free_ports(count: int) -> range:
+    """Return *count* consecutive loopback ports that nobody listens on now."""
+    while True:
+        first = free_port()
+        if first + count <= 65536 and all(is_free(port) for port in range(first, first + count)):
+            return range(first, first + count)
+
+
+def is_free(port: int) -> bool:
+    """Say whether a loopback port can be listened on now."""
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError:
+        return False
+    return True
+
+
+def script(name: str) -> str:
+    """Return the path of a command that is installed beside this Python."""
+    return str(Path(sys.executable).parent / name)
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process' environment without what would configure Tower or a client, plus *extra*."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TOWER_") and name.lower() not in {"kubeconfig", "http_proxy", "https_proxy"}
+    }
+    return {**kept, "PYTHONUNBUFFERED": "1", **(extra or {})}
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends in any way."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Program:
+    """One process, its output in a file.
+
+    :ivar log: the file that standard output and standard error go to.
+    """
+
+    def __init__(
+        self, name: str, argv: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self.argv = list(argv)
+        self.log = folder / f"{name}.log"
+        self._folder = folder
+        self._environment = clean_environment(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running process."""
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; its output is appended to the log."""
+        assert self._process is None, f"{self.name} runs already"
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._folder,
+                env=self._environment,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 (one system call)
+            )
+
+    def running(self) -> bool:
+        """Say whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """Return the exit code of a process that ends by itself; raise `NotInTimeError` if it does not."""
+        assert self._process is not None, f"{self.name} was not started"
+        try:
+            code = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise NotInTimeError(f"{self.name} did not end within {timeout:g} s: {self.tail()}") from None
+        self._process = None
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def pause(self) -> None:
+        """Stop the process where it stands (SIGSTOP)."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT)."""
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL)."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> int | None:
+        """End the process with SIGTERM; return its exit code, None if it had to be killed or did not run."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGTERM)
+            os.kill(process.pid, signal.SIGCONT)
+            try:
+                process.wait(STOP_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                return None
+        return process.returncode
+
+    def output(self) -> str:
+        """Return everything the process has said so far."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def tail(self) -> str:
+        """Return the end of what the process has said."""
+        return self.output()[-3000:]
+
+    def descriptors(self) -> int:
+        """Return how many file descriptors the process has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def memory(self) -> int:
+        """Return the memory that is the process' alone and resident, B."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError(f"{self.name} has ended: {self.tail()}")
+
+    def holds(self, secret: bytes) -> bool:
+        """Say whether *secret* stands anywhere in the memory of the process."""
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines():
+                span, access = line.split()[:2]
+                if not access.startswith("rw"):
+                    continue
+                first, last = (int(part, 16) for part in span.split("-"))
+                try:
+                    memory.seek(first)
+                    if secret in memory.read(last - first):
+                        return True
+                except OSError:  # a mapping of the kernel's
+                    continue
+        return False
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float = PATIENCE,
+    environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    stdin: bytes = b"",
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command to its end within *timeout* s."""
+    try:
+        return subprocess.run(
+            list(argv),
+            check=False,
+            input=stdin,
+            capture_output=True,
+            timeout=timeout,
+            env=clean_environment(environment),
+            cwd=folder,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise NotInTimeError(
+            f"{' '.join(argv[:6])} did not end within {timeout:g} s: {(late.stderr or b'')[-1000:]!r}"
+        ) from None

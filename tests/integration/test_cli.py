@@ -1,0 +1,282 @@
+"""What cannot work says so in one line and exits 1; the commands people type, without a member cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import sqlite3
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from . import harness
+from .programs import LOOPBACK, free_port, run, script
+
+TINY = 256 * 1024  # B, of a disk that is soon full
+
+
+class WrongOptionTests(SynchronousTestCase):
+    """``twistd -n tower-proxy`` and ``tower-agent`` with something that cannot work."""
+
+    def setUp(self) -> None:
+        """Make an empty folder."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+
+    def proxy(self, *options: str, state: Path | None = None) -> list[str]:
+        """Return a proxy's command line with these options and good ones for the rest."""
+        given = {option.split("=")[0] for option in options}
+        defaults = {
+            "--state-dir": str(state or self.folder / "state"),
+            "--host": LOOPBACK,
+            "--port": str(free_port()),
+            "--secure-port": str(free_port()),
+            "--cluster-ports": "none",
+        }
+        kept = [f"{name}={value}" for name, value in defaults.items() if name not in given]
+        return [script("twistd"), "-n", "--pidfile=", "tower-proxy", *kept, *options]
+
+    def refusal(self, argv: list[str], *words: str) -> str:
+        """Run what must fail: exit code 1, one line that has all the words, no traceback."""
+        done = run(argv, folder=self.folder, timeout=15)
+        said = (done.stderr + done.stdout).decode()
+        self.assertEqual(done.returncode, 1, said)
+        self.assertNotIn("Traceback", said)
+        lines = [line for line in said.splitlines() if line.strip()]
+        for word in words:
+            self.assertIn(word, said)
+        self.assertEqual(len(lines), 1, said)
+        return lines[0]
+
+    def test_taken_port(self) -> None:
+        """A port that somebody else listens on is named with its option."""
+        with socket.create_server((LOOPBACK, 0)) as taken:
+            port = str(taken.getsockname()[1])
+            self.refusal(self.proxy(f"--port={port}"), "--port", port)
+            self.refusal(self.proxy(f"--secure-port={port}"), "--secure-port", port)
+
+    def test_port_that_is_no_number(self) -> None:
+        """A port that is no number is named with its option."""
+        for option in ("--port", "--secure-port"):
+            self.refusal(self.proxy(f"{option}=xyz"), option, "xyz")
+            self.refusal(self.proxy(f"{option}=70000"), option, "70000")
+
+    def test_cluster_ports(self) -> None:
+        """A range that is none is named with its option."""
+        self.refusal(self.proxy("--cluster-ports=7000-6000"), "--cluster-ports", "7000-6000")
+
+    def test_duration(self) -> None:
+        """A duration that is none is named with its option."""
+        self.refusal(self.proxy("--keepalive=soon"), "--keepalive", "soon")
+
+    def test_later_options(self) -> None:
+        """Options that operators know, and that come later, are refused by name."""
+        self.refusal(self.proxy("--kubeconfig=/etc/kubeconfig"), "--kubeconfig")
+        self.refusal(self.proxy("--leader-elect"), "--leader-elect")
+
+    def test_unreadable_key(self) -> None:
+        """A CA whose key cannot be read is named with its file."""
+        missing = self.folder / "missing.key"
+        ca = self.folder / "ca.crt"
+        ca.write_text("no certificate")
+        self.refusal(self.proxy(f"--ca-cert={ca}", f"--ca-key={missing}"), str(missing))
+        missing.write_text("no key")
+        self.refusal(self.proxy(f"--ca-cert={ca}", f"--ca-key={missing}"), str(self.folder))
+
+    def test_key_of_another_user(self) -> None:
+        """A key that this user may not read is named, not shown as a traceback."""
+        if os.geteuid() == 0:
+            argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+            if not shutil.which("setpriv") or run([*argv, script("twistd"), "--version"]).returncode:
+                self.skipTest("no other user can run this Python")
+        else:
+            argv = []
+        self.folder.chmod(0o777)
+        key = self.folder / "ca.key"
+        key.write_text("secret")
+        key.chmod(0)
+        self.refusal([*argv, *self.proxy(f"--ca-cert={key}", f"--ca-key={key}")], str(key))
+
+    def test_state_that_others_can_read(self) -> None:
+        """A state directory that others can read is refused with the cure."""
+        state = self.folder / "open"
+        state.mkdir()
+        state.chmod(0o755)
+        self.refusal(self.proxy(state=state), str(state), "chmod")
+
+    def test_second_proxy(self) -> None:
+        """Two proxies never share a state directory."""
+        tower = harness.Tower(self.folder)
+        self.addCleanup(tower.stop)
+        tower.start()
+        self.refusal(self.proxy(state=tower.state), str(tower.state))
+
+    def stopped_state(self) -> tuple[Path, Path]:
+        """Return the state directory of a proxy that ran, and the database in it."""
+        tower = harness.Tower(self.folder)
+        self.addCleanup(tower.stop)
+        tower.start()
+        tower.tower("cluster", "add", "alpha")
+        self.assertEqual(tower.proxy.stop(), 0)
+        (database,) = (path for path in tower.state.iterdir() if is_database(path))
+        return tower.state, database
+
+    def test_corrupt_state(self) -> None:
+        """A damaged database is named with the cure."""
+        state, database = self.stopped_state()
+        size = database.stat().st_size
+        database.write_bytes(b"SQLite format 3\0" + os.urandom(size))
+        self.refusal(self.proxy(state=state), str(database))
+
+    def test_newer_state(self) -> None:
+        """A database that a newer Tower has written is left alone."""
+        state, database = self.stopped_state()
+        with sqlite3.connect(database) as connection:
+            connection.execute("PRAGMA user_version = 1000")
+        connection.close()
+        before = database.read_bytes()
+        self.refusal(self.proxy(state=state), str(database), "newer")
+        self.assertEqual(database.read_bytes(), before)
+
+    def test_full_disk(self) -> None:
+        """A full disk is named, at the start and not later."""
+        mount = self.folder / "tiny"
+        mount.mkdir()
+        proxy = shlex.join(self.proxy(state=mount / "state"))
+        tiny = (
+            f"mount -t tmpfs -o size={TINY} tmpfs {mount}; "
+            f"head -c {TINY} /dev/zero >{mount}/filler 2>/dev/null; exec {proxy}"
+        )
+        own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+        if run([*own, "mount", "-t", "tmpfs", "tmpfs", str(mount)]).returncode:
+            self.skipTest("this machine lets us mount nothing")
+        self.refusal([*own, "sh", "-c", tiny], str(mount))
+
+    def test_agent_options(self) -> None:
+        """An agent without a name, a server or a fingerprint says which is missing."""
+        base = [script("twistd"), "-n", "--pidfile=", "tower-agent", f"--state-dir={self.folder / 'agent'}"]
+        good = {
+            "--name": "alpha",
+            "--proxy-server": "wss://127.0.0.1:1",
+            "--host-key": "SHA256:" + "A" * 43,
+            "--ca-hash": "sha256:" + "0" * 64,
+            "--kubeconfig": str(self.folder / "none"),
+        }
+        for missing in ("--name", "--proxy-server", "--host-key"):
+            rest = [f"{name}={value}" for name, value in good.items() if name != missing]
+            self.refusal([*base, *rest], missing)
+        everything = [f"{name}={value}" for name, value in good.items()]
+        self.refusal([*base, *everything], str(self.folder / "none"))
+        self.refusal([*base, *everything, "--proxy-server=gopher://x"], "--proxy-server", "gopher")
+
+
+def is_database(path: Path) -> bool:
+    """Say whether a file is an SQLite database."""
+    return path.is_file() and path.read_bytes()[:15] == b"SQLite format 3"
+
+
+class CommandTests(harness.TowerTestCase):
+    """The ``tower`` command against a running proxy that no agent has joined."""
+
+    def refusal(self, *arguments: str) -> str:
+        """Run what must fail: exit code 1, nothing on standard output, no traceback."""
+        code, out, error = self.tower.try_tower(*arguments)
+        self.assertEqual((code, out), (1, ""), error)
+        self.assertNotIn("Traceback", error)
+        return error
+
+    def test_clusters(self) -> None:
+        """Clusters are added, listed, shown, disabled, enabled and removed."""
+        self.tower.tower("cluster", "add", "alpha")
+        self.tower.tower("cluster", "add", "beta")
+        listed = self.tower.tower("cluster", "list")
+        self.assertIn("alpha", listed)
+        self.assertIn("beta", listed)
+        self.tower.tower("cluster", "disable", "alpha")
+        self.assertFalse(self.tower.status("alpha")["spec"]["enable"])
+        self.tower.tower("cluster", "enable", "alpha")
+        self.assertTrue(self.tower.status("alpha")["spec"]["enable"])
+        self.assertIn("alpha", self.tower.tower("cluster", "show", "alpha"))
+        self.tower.tower("cluster", "agents", "alpha")
+        self.tower.tower("cluster", "remove", "alpha")
+        self.assertNotIn("alpha", self.tower.tower("cluster", "list"))
+
+    def test_what_is_and_what_is_not(self) -> None:
+        """Adding what exists and touching what does not: exit 1 and the name."""
+        self.tower.tower("cluster", "add", "alpha")
+        self.assertIn("alpha", self.refusal("cluster", "add", "alpha"))
+        for words in (
+            ("cluster", "remove"),
+            ("cluster", "show"),
+            ("cluster", "enable"),
+            ("cluster", "disable"),
+            ("cluster", "agents"),
+            ("join",),
+        ):
+            self.assertIn("omega", self.refusal(*words, "omega"))
+        self.assertIn("omega", self.refusal("kubeconfig", "omega", "--user", "jane"))
+        self.assertIn("Not_A_Name", self.refusal("cluster", "add", "Not_A_Name"))
+
+    def test_join_line(self) -> None:
+        """The join line is one line in the agreed form."""
+        self.tower.tower("cluster", "add", "alpha")
+        line = self.tower.tower("join", "alpha")
+        self.assertRegex(
+            line,
+            r"^env TOWER_TOKEN=\S+ twistd --pidfile= -n tower-agent --name alpha "
+            rf"--proxy-server wss://{LOOPBACK}:{self.tower.secure_port} "
+            r"--host-key SHA256:[A-Za-z0-9+/]{43} --ca-hash sha256:[0-9a-f]{64}\n$",
+        )
+
+    def test_limits(self) -> None:
+        """A user of the system, and a life that is too long, are refused."""
+        self.tower.tower("cluster", "add", "alpha")
+        self.assertIn("system:", self.refusal("kubeconfig", "alpha", "--user", "system:admin"))
+        self.assertIn("24h", self.refusal("kubeconfig", "alpha", "--user", "jane", "--ttl", "25h"))
+
+    def test_from_elsewhere(self) -> None:
+        """An admin's file works without the state directory."""
+        (admin,) = self.tower.state.glob("admin*.kubeconfig")
+        done = run([script("tower"), "--kubeconfig", str(admin), "cluster", "add", "alpha"])
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("alpha", self.tower.tower("cluster", "list"))
+
+    def test_no_proxy(self) -> None:
+        """With no proxy running the command says where it looked."""
+        self.tower.proxy.stop()
+        self.assertIn(str(self.tower.secure_port), self.refusal("cluster", "list"))
+
+    def test_state_survives(self) -> None:
+        """What was answered is there after kill -9."""
+        self.tower.tower("cluster", "add", "alpha")
+        port = self.tower.cluster_port("alpha")
+        self.tower.proxy.kill()
+        self.tower.start()
+        self.assertEqual(self.tower.cluster_port("alpha"), port)
+
+    def test_graceful_stop(self) -> None:
+        """SIGTERM ends the proxy with exit code 0 and frees its ports."""
+        self.assertEqual(self.tower.proxy.stop(), 0)
+        self.assertNotIn("Traceback", self.tower.proxy.output())
+
+
+class WildcardTests(SynchronousTestCase):
+    """A proxy that listens everywhere does not know what others call it."""
+
+    def test_no_address(self) -> None:
+        """``join`` and ``kubeconfig`` name the flag and never print 0.0.0.0."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        tower = harness.Tower(folder)
+        self.addCleanup(tower.stop)
+        tower.proxy = tower.proxy_program("--host=0.0.0.0")
+        tower.start()
+        tower.tower("cluster", "add", "alpha")
+        for words in (("join", "alpha"), ("kubeconfig", "alpha", "--user", "jane")):
+            code, out, error = tower.try_tower(*words)
+            self.assertEqual((code, out), (1, ""), error)
+            self.assertIn("--publish-service-address", error)
+            self.assertNotIn("0.0.0.0", error)

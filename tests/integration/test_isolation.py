@@ -1,0 +1,226 @@
+"""A credential works for its own cluster, until it expires or is revoked, and not a moment longer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from typing import Self
+
+from . import harness
+from .member import member
+from .person import Person
+from .programs import wait_for
+
+PODS = "/api/v1/namespaces/default/pods"
+WATCH = f"{PODS}?watch=1"
+CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
+BOUND = 5.0  # s within which an expired or revoked credential is out
+SLACK = 1.5  # s that this test itself may take to notice
+
+
+class IsolationTests(harness.TowerTestCase):
+    """Two clusters with one agent each; jane may use alpha, joe beta."""
+
+    def setUp(self) -> None:
+        """Put the real cluster behind the proxy twice."""
+        super().setUp()
+        self.tower.add("alpha", member().agent)
+        self.tower.add("beta", member().agent)
+
+    def assertRefused(self, person: Person, path: str, port: int | None = None) -> None:
+        """Both 401 and 403 are refusals; the answer is a Status that says why."""
+        answer = person.request("GET", path, port=port)
+        self.assertIn(answer.status, (401, 403), path)
+        status = json.loads(answer.body)
+        self.assertEqual((status["kind"], status["code"]), ("Status", answer.status))
+        self.assertTrue(status["message"])
+
+    def test_one_cluster_only(self) -> None:
+        """Jane's credential for alpha opens neither beta, nor beta's port, nor Tower's API."""
+        ports = {name: self.tower.cluster_port(name) for name in ("alpha", "beta")}
+        for auth in ("cert", "token"):
+            jane = self.tower.person("alpha", "jane", "--group", "dev", "--auth", auth)
+            self.assertEqual(jane.get(PODS).status, 200)
+            self.assertEqual(jane.request("GET", PODS, port=ports["alpha"]).status, 200)
+            self.assertRefused(jane, f"/clusters/beta{PODS}")
+            self.assertRefused(jane, PODS, ports["beta"])
+            self.assertRefused(jane, CLUSTERS)
+            self.assertRefused(jane, f"{CLUSTERS}/alpha/jointokens")
+
+    def test_path_tricks(self) -> None:
+        """No spelling of the path leads from alpha's door into beta."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        for path in (
+            f"/clusters/alpha/../beta{PODS}",
+            f"/clusters/alpha/%2e%2e/beta{PODS}",
+            f"/clusters/alpha/..%2fbeta{PODS}",
+            f"/clusters/alpha%2f..%2fbeta{PODS}",
+            f"//clusters/beta{PODS}",
+            f"/clusters//beta{PODS}",
+        ):
+            self.assertIn(jane.request("GET", path).status, (400, 401, 403, 404), path)
+
+    def test_admin_is_nobody_in_a_member(self) -> None:
+        """Tower's administrator has no way into a cluster without a credential for it."""
+        admin = self.tower.admin()
+        self.assertEqual(admin.request("GET", CLUSTERS).status, 200)
+        self.assertRefused(admin, f"/clusters/alpha{PODS}")
+
+    def test_anonymous(self) -> None:
+        """Without a credential there is 401, on the front door and on the cluster's port."""
+        jane = self.tower.person("alpha", "jane")
+        context = ssl.create_default_context(cadata=jane.ca)
+        for port, path in (
+            (self.tower.secure_port, f"/clusters/alpha{PODS}"),
+            (self.tower.secure_port, CLUSTERS),
+            (self.tower.cluster_port("alpha"), PODS),
+        ):
+            connection = http.client.HTTPSConnection(jane.host, port, context=context, timeout=10)
+            connection.request("GET", path)
+            self.assertEqual(connection.getresponse().status, 401, path)
+            connection.close()
+
+    def test_plain_port_has_no_users(self) -> None:
+        """The plain port is for agents: it serves neither clusters nor the API."""
+        for path, wanted in (
+            ("/health", 200),
+            ("/version", 200),
+            (f"/clusters/alpha{PODS}", 404),
+            (CLUSTERS, 404),
+        ):
+            connection = http.client.HTTPConnection("127.0.0.1", self.tower.port, timeout=10)
+            connection.request("GET", path)
+            self.assertEqual(connection.getresponse().status, wanted, path)
+            connection.close()
+
+    def test_foreign_identity_headers(self) -> None:
+        """Identity headers from outside are refused, never dropped."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        for name in ("Impersonate-User", "impersonate-group", "Impersonate-Extra-x", "X-Remote-User"):
+            answer = jane.request("GET", jane.prefix + PODS, headers={name: "weak"})
+            self.assertEqual(answer.status, 403, name)
+
+    def test_removed_cluster(self) -> None:
+        """Removing a cluster cuts its users' watches and its tunnels, and frees its port."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        with Open(jane) as held:
+            self.tower.tower("cluster", "remove", "alpha")
+            self.assertLess(held.seconds_until_over(), BOUND)
+        self.assertIn(jane.get(PODS).status, (401, 403, 404))
+
+    def test_disabled_and_enabled(self) -> None:
+        """Disabling cuts everything at once and enabling brings it back, agent included."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        port = self.tower.cluster_port("alpha")
+        with Open(jane) as held:
+            self.tower.tower("cluster", "disable", "alpha")
+            self.assertLess(held.seconds_until_over(), BOUND)
+        self.assertNotEqual(jane.get(PODS).status, 200)
+        with self.assertRaises(OSError):
+            jane.request("GET", PODS, port=port)
+        self.tower.tower("cluster", "enable", "alpha")
+        wait_for("alpha again", lambda: jane.get(PODS).status == 200)
+        self.assertEqual(jane.request("GET", PODS, port=port).status, 200)
+
+    def check_end(self, jane: Person, until: float) -> None:
+        """Everything jane has open ends within `BOUND` after *until*, and nothing new is let in."""
+        with Open(jane) as held:
+            held.seconds_until_over()
+            self.assertLess(time.monotonic() - until, BOUND + SLACK)
+            self.assertIn(held.ask_again(), (401, None))
+            self.assertIn(held.ask_resumed(), (401, None))
+
+    def test_expired(self) -> None:
+        """When a credential expires, its watch, its kept-alive connection and its TLS session are over."""
+        for auth in ("cert", "token"):
+            for via in ("front-door", "port"):
+                began = time.monotonic()
+                options = ("--group", "dev", "--ttl", "6s", "--auth", auth, "--via", via)
+                jane = self.tower.person("alpha", "jane", *options)
+                self.check_end(jane, began + 6.5)
+
+    def test_revoked(self) -> None:
+        """When a credential is revoked, the same ends, at once."""
+        for auth in ("cert", "token"):
+            jane = self.tower.person("alpha", "jane", "--group", "dev", "--auth", auth)
+            with Open(jane) as held:
+                self.revoke_all("alpha")
+                self.assertLess(held.seconds_until_over(), BOUND + SLACK)
+                self.assertIn(held.ask_again(), (401, None))
+                self.assertIn(held.ask_resumed(), (401, None))
+
+    def revoke_all(self, cluster: str) -> None:
+        """Revoke every credential for a cluster through Tower's API."""
+        admin = self.tower.admin()
+        path = f"{CLUSTERS}/{cluster}/credentials"
+        items = json.loads(admin.request("GET", path).body)["items"]
+        self.assertTrue(items)
+        for item in items:
+            name = item["metadata"]["name"]
+            self.assertEqual(admin.request("DELETE", f"{path}/{name}").status, 200)
+
+    def test_revoked_agent_key(self) -> None:
+        """A revoked agent loses its tunnel and cannot come back with its key."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        listed = self.tower.tower("cluster", "agents", "alpha")
+        (fingerprint,) = {word for word in listed.split() if word.startswith("SHA256:")}
+        self.tower.tower("cluster", "revoke", "alpha", fingerprint)
+        wait_for("the tunnel to go", lambda: not self.tower.agents[0].ready(), 10)
+        self.assertIn(jane.get(PODS).status, (503, 504))
+
+
+class Open:
+    """What jane holds open: a watch, a kept-alive connection, and a TLS session to resume."""
+
+    def __init__(self, jane: Person) -> None:
+        self.jane = jane
+        self.watching = jane.connect()
+        self.kept = jane.connect()
+
+    def __enter__(self) -> Self:
+        """Open all of it; each answers once."""
+        self.watch = self.jane.ask(self.watching, self.jane.prefix + WATCH)
+        assert self.watch.status == 200, self.watch.read()
+        assert self.watch.readline(), "no event"
+        answer = self.jane.ask(self.kept, self.jane.prefix + PODS)
+        assert answer.status == 200, answer.read()
+        answer.read()
+        sock = self.kept.sock
+        assert isinstance(sock, ssl.SSLSocket)
+        self.session = sock.session
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close what is left."""
+        self.watching.close()
+        self.kept.close()
+
+    def seconds_until_over(self) -> float:
+        """Return how long it takes until the watch ends."""
+        began = time.monotonic()
+        try:
+            while self.watch.readline():
+                pass
+        except (OSError, http.client.HTTPException):
+            pass
+        return time.monotonic() - began
+
+    def ask_again(self) -> int | None:
+        """Return the status that the kept-alive connection still gives, None when it is closed."""
+        try:
+            return self.jane.ask(self.kept, self.jane.prefix + PODS).status
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def ask_resumed(self) -> int | None:
+        """Return the status of a request over a resumed TLS session, None when there is no connection."""
+        try:
+            connection = self.jane.connect(session=self.session)
+            try:
+                return self.jane.ask(connection, self.jane.prefix + PODS).status
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException):
+            return None

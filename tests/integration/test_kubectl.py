@@ -1,0 +1,100 @@
+"""The main job with real programs: kubectl through proxy and agent to a real API server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from . import harness
+from .member import REALCLUSTER, kubectls, member
+from .programs import run
+
+MATRIX_PATIENCE = 240.0  # s for all operations with one kubectl
+ACCOUNT = "system:serviceaccount:tower-system:tower-agent"
+
+
+class KubectlTests(harness.TowerTestCase):
+    """The agent runs with the rights of ``deploy/agent-rbac.yaml`` and nothing else."""
+
+    def setUp(self) -> None:
+        """Put the real cluster behind the proxy as alpha."""
+        super().setUp()
+        self.member = member()
+        self.tower.add("alpha", self.member.agent)
+
+    def matrix(self, kubectl: Path, via: str, auth: str) -> None:
+        """Run every kubectl operation; all must be ok or have a reason to be skipped."""
+        options = ("--via", via, "--auth", auth)
+        jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev", *options)
+        weak = self.tower.kubeconfig("alpha", "jane", "--group", "team", *options)
+        argv = [sys.executable, str(REALCLUSTER), "matrix", "--json", f"--kubectl={kubectl}"]
+        argv += [f"--kubeconfig={jane}", f"--weak={weak}", f"--direct={self.member.admin}"]
+        since = self.member.audit_size()
+        done = run(argv, timeout=MATRIX_PATIENCE)
+        rows = json.loads(done.stdout or b"[]")
+        failed = [f"{row['operation']}: {row['detail']}" for row in rows if row["result"] == "FAIL"]
+        self.assertEqual(failed, [], f"{kubectl} via {via} with {auth}")
+        self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
+        self.assertGreater(len(rows), 40)
+        self.check_audit(since)
+
+    def check_audit(self, since: int) -> None:
+        """Everything that came through the agent was done as jane, nothing as the agent itself."""
+        through = [event for event in self.member.audit(since) if event["user"]["username"] == ACCOUNT]
+        self.assertGreater(len(through), 100)
+        acting = {event.get("impersonatedUser", {}).get("username") for event in through}
+        self.assertEqual(acting, {"jane"})
+
+    def test_front_door_oldest(self) -> None:
+        """The oldest kubectl here works through the front door with a certificate."""
+        self.matrix(kubectls()[0], "front-door", "cert")
+
+    def test_front_door_newest(self) -> None:
+        """The newest kubectl here works through the front door with a token."""
+        self.matrix(kubectls()[-1], "front-door", "token")
+
+    def test_port_oldest(self) -> None:
+        """The oldest kubectl here works through the cluster's own port with a token."""
+        self.matrix(kubectls()[0], "port", "token")
+
+    def test_port_newest(self) -> None:
+        """The newest kubectl here works through the cluster's own port with a certificate."""
+        self.matrix(kubectls()[-1], "port", "cert")
+
+    def test_agent_cannot_act_for_itself(self) -> None:
+        """The rights that docs tell to give let the agent become somebody, and nothing more."""
+        argv = [str(kubectls()[-1]), f"--kubeconfig={self.member.agent}", "auth", "can-i"]
+        self.assertEqual(run([*argv, "impersonate", "users"]).stdout.strip(), b"yes")
+        for right in (["list", "pods", "-A"], ["get", "secrets"], ["impersonate", "serviceaccounts"]):
+            self.assertEqual(run([*argv, *right]).stdout.strip(), b"no", right)
+
+    def test_token_stays_with_the_agent(self) -> None:
+        """The member's token is neither in the proxy's memory, nor in its log, nor on its disk."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        for _ in range(20):
+            self.assertEqual(jane.get("/api/v1/namespaces/default/pods").status, 200)
+        secret = self.member.agent_token.encode()
+        self.assertTrue(self.tower.agents[0].program.holds(secret))  # so the search finds what is there
+        self.assertFalse(self.tower.proxy.holds(secret))
+        for path in self.tower.state.rglob("*"):
+            self.assertFalse(path.is_file() and secret in path.read_bytes(), path)
+        self.assertNotIn(self.member.agent_token, self.tower.proxy.output())
+
+    def test_join_token_is_nowhere(self) -> None:
+        """The join token is no argument of a running process and stands in no log."""
+        agent = self.tower.agents[0]
+        (token,) = (value for name, value in agent.environment.items() if name == "TOWER_TOKEN")
+        for program in (self.tower.proxy, agent.program):
+            self.assertNotIn(token.encode(), Path(f"/proc/{program.pid}/cmdline").read_bytes())
+            self.assertNotIn(token, program.output())
+
+    def test_restarted_agent_needs_no_token(self) -> None:
+        """An agent that is enrolled connects by its key; the token is spent."""
+        agent = self.tower.agents[0]
+        agent.program.stop()
+        agent.forget_token()
+        agent.program.start()
+        agent.wait_until_ready()
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        self.assertEqual(jane.get("/version").status, 200)
