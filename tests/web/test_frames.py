@@ -14,11 +14,12 @@ def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Contr
     """Feed *wire* in pieces of *step* bytes; return the payload joined, and the control frames."""
     payload, controls = b"", []
     for start in range(0, len(wire), step):
-        for piece in reader.feed(memoryview(bytearray(wire[start : start + step]))):
+        data = bytearray(wire[start : start + step])
+        for piece in reader.feed(memoryview(data)):
             if isinstance(piece, Control):
                 controls.append(piece)
             else:
-                payload += bytes(piece)
+                payload += data[piece[0] : piece[1]]
     return payload, controls
 
 

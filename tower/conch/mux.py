@@ -62,14 +62,15 @@ class BadMessage(PeerError):
 
 
 class Wire(Protocol):
-    """What a mux needs of the tunnel that it lives in.
+    """What a mux needs of the tunnel that it lives in."""
 
-    :ivar congested: whether the tunnel has more to send than its socket takes.
-    :ivar round_trip: to the peer, s.
-    """
+    @property
+    def congested(self) -> bool:
+        """Whether data has to wait: the socket is full, or keys are being exchanged."""
 
-    congested: bool
-    round_trip: float
+    @property
+    def round_trip(self) -> float:
+        """To the peer, s; 0 while unknown."""
 
     def send(self, payload: bytes) -> None:
         """Send a small message, together with others of this turn of the reactor."""
@@ -150,7 +151,6 @@ class Mux:
         self._pending = 0
         self._number = 0
         self._turns: deque[Channel] = deque()
-        self._blocked = False
         self._busiest: Channel | None = None
         self._shared_until = 0.0
         self._lost: Exception | None = None
@@ -166,8 +166,8 @@ class Mux:
 
     @property
     def congested(self) -> bool:
-        """Whether channels have to wait: the socket is full, or keys are being exchanged."""
-        return self._wire.congested or self._blocked
+        """Whether channels have to wait."""
+        return self._wire.congested
 
     # Opening
 
@@ -281,15 +281,6 @@ class Mux:
                 turns.append(channel)
             else:
                 channel.is_waiting = False
-
-    def block(self) -> None:
-        """Hold channels back: keys are being exchanged (RFC 4253 section 7.1)."""
-        self._blocked = True
-
-    def unblock(self) -> None:
-        """Let channels go on."""
-        self._blocked = False
-        self._wire.soon()
 
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""

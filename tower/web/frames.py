@@ -33,6 +33,22 @@ class BadFrame(PeerError):
     """The peer broke RFC 6455."""
 
 
+class NoFrames:
+    """Stands in for `FrameReader` and `FrameWriter` where SSH runs on a bare connection."""
+
+    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
+        """Everything is payload."""
+        return [(0, len(data))]
+
+    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
+        """Nothing is added."""
+        return start
+
+    def wrap(self, payload: bytes, opcode: int = BINARY) -> bytes:
+        """Nothing is added; there are no control frames."""
+        return payload if opcode == BINARY else b""
+
+
 class Control(NamedTuple):
     """A control frame: `CLOSE`, `PING` or `PONG` and its at most 125 bytes."""
 
@@ -74,14 +90,14 @@ class FrameReader:
         self._control_payload = b""
         self._in_message = False
 
-    def feed(self, data: memoryview) -> list[memoryview | Control]:
-        """Return the payload and the control frames in *data*, which is changed in place.
+    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
+        """Return where in *data* there is payload, unmasked in place, and the control frames between.
 
-        The pieces of payload are slices of *data*; they are valid as long as it is.
+        Payload is given as (begin, end).
 
         :raise BadFrame: this is not what RFC 6455 allows.
         """
-        found: list[memoryview | Control] = []
+        found: list[tuple[int, int] | Control] = []
         position, end = 0, len(data)
         while position < end:
             if not self._left:
@@ -93,21 +109,21 @@ class FrameReader:
                         self._finish_control(found)
                     continue
             size = min(self._left, end - position)
-            piece = data[position : position + size]
+            until = position + size
             if self._masked:
-                mask(piece, self._key)
+                mask(data[position:until], self._key)
                 self._key = _rotated(self._key, size)
-            position += size
             self._left -= size
             if self._control is None:
-                found.append(piece)
+                found.append((position, until))
             else:
-                self._control_payload += bytes(piece)
+                self._control_payload += bytes(data[position:until])
                 if not self._left:
                     self._finish_control(found)
+            position = until
         return found
 
-    def _finish_control(self, found: list[memoryview | Control]) -> None:
+    def _finish_control(self, found: list[tuple[int, int] | Control]) -> None:
         assert self._control is not None
         found.append(Control(self._control, self._control_payload))
         self._control, self._control_payload = None, b""

@@ -1,0 +1,442 @@
+"""A live tunnel: one connection, the frames around SSH packets, the packets, and the channels in them.
+
+`Tunnel` drives the sans-IO pieces.  Until the peer is authenticated everything goes the slow way, through
+Conch; then the tunnel takes the parsing over and only messages that are not about channels reach Conch.
+
+On the way in, bytes are received into a buffer of the process, unmasked and decrypted without being copied;
+a tunnel keeps a buffer only while it holds part of a large packet.  On the way out, small packets of one
+turn of the reactor leave in one frame and one ``send``; large ones are sealed from one buffer of the process
+into another and leave at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.budget import Budget
+from tower.conch.channel import Channel
+from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Incoming, Mux, TunnelLost
+from tower.conch.packets import OVERHEAD, Opener, Sealer
+from tower.errors import PeerError
+from tower.pipes import Buffer, Pipe
+from tower.web.frames import CLOSE, LONGEST_HEADER, PING, PONG, Control
+
+#: Type of the channels that lead to a target; its name follows as an SSH string.
+STREAM = b"stream@tower.kubesphere.io"
+
+#: Size of the buffers that bytes are received into: two of the longest packets, B.
+BUFFER_SIZE = 576 * 1024
+
+#: What a tunnel may keep of a packet without keeping a whole buffer, B.
+SMALL_REST = 8 * 1024
+
+#: Buffers kept for the next reader.
+_SPARE_BUFFERS = 4
+
+#: Bytes of small packets after which a frame is sent without waiting for the turn's end.
+_BATCH = 64 * 1024
+
+_PLAIN = memoryview(bytearray(DATA_OFFSET + ALONE_PACKET + 64))
+_SEALED = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
+_OPENED = memoryview(bytearray(BUFFER_SIZE))
+
+
+class SSH(Protocol):
+    """What a tunnel uses of `tower.conch.transport.ServerTransport` and ``ClientTransport``."""
+
+    sealer: Sealer
+    opener: Opener
+    on_keys: Callable[[], None]
+    on_drain: Callable[[], None]
+    lost: Deferred[Exception]
+
+    @property
+    def in_key_exchange(self) -> bool:
+        """Whether channel data has to wait."""
+
+    @property
+    def round_trip(self) -> float | None:
+        """To the peer, s."""
+
+    def makeConnection(self, transport: Any) -> None:
+        """Start."""
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take bytes, the slow way."""
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Note that the connection is gone."""
+
+    def sendPacket(self, messageType: int, payload: bytes) -> None:
+        """Send a message, in its turn."""
+
+    def release(self) -> bytes:
+        """Leave parsing to the tunnel."""
+
+    def dispatch(self, payload: Buffer) -> None:
+        """Act on a message that is not about channels."""
+
+    def rekey_if_due(self) -> None:
+        """Change keys if they were used enough."""
+
+    def fail(self, reason: Exception) -> None:
+        """Disconnect because the peer broke the protocol."""
+
+    def close(self, text: str) -> None:
+        """Disconnect in good order."""
+
+    def drain(self) -> None:
+        """Announce that we will soon be gone."""
+
+
+class Frames(Protocol):
+    """What a tunnel uses of `tower.web.frames`."""
+
+    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
+        """See `tower.web.frames.FrameReader.feed`."""
+
+    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
+        """See `tower.web.frames.FrameWriter.wrap_into`."""
+
+    def wrap(self, payload: bytes, opcode: int = 2) -> bytes:
+        """See `tower.web.frames.FrameWriter.wrap`."""
+
+
+class BufferPool:
+    """Buffers that bytes are received into, each lent to one tunnel at a time."""
+
+    def __init__(self) -> None:
+        self._spare: list[memoryview] = []
+
+    def take(self) -> memoryview:
+        """Return a buffer of `BUFFER_SIZE`."""
+        return self._spare.pop() if self._spare else memoryview(bytearray(BUFFER_SIZE))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Keep *buffer* for the next."""
+        if len(self._spare) < _SPARE_BUFFERS:
+            self._spare.append(buffer)
+
+
+_POOL = BufferPool()
+
+
+class Tunnel:
+    """One end of a tunnel; create it, then `start`, then `open_up` once the peer is authenticated.
+
+    :param reactor: an ``IReactorTime``.
+    :param pipe: the connection, paused.
+    :param ssh: our end of SSH.
+    :param reader: takes the peer's frames apart.
+    :param writer: makes ours.
+    :ivar name: the cluster.
+    :ivar fingerprint: of the agent's key.
+    :ivar version: of the peer's program.
+    :ivar peer: address of the peer.
+    :ivar since: when the tunnel opened, s since the epoch.
+    :ivar draining: whether it takes no new streams because the peer will soon be gone.
+    :ivar lost: fires with the reason when the tunnel is gone.
+    :ivar bytes_in: bytes of the connection received.
+    :ivar bytes_out: bytes of the connection sent.
+    """
+
+    _log = Logger()
+    disconnecting = False
+
+    def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Frames, writer: Frames) -> None:
+        self._reactor = reactor
+        self._pipe = pipe
+        self._ssh = ssh
+        self._reader, self._writer = reader, writer
+        self._mux: Mux | None = None
+        self._unparsed = 0
+        self._buffer: memoryview | None = None
+        self._have = 0
+        self._rest = b""
+        self._out: list[bytes] = []
+        self._out_size = 0
+        self._full = False
+        self._turn_call: Any = None
+        self._over = False
+        self.name = self.fingerprint = self.version = ""
+        self.since = 0.0
+        self.draining = False
+        self.on_change: Callable[[], None] = lambda: None
+        self.lost: Deferred[Exception] = Deferred()
+        self.bytes_in = self.bytes_out = 0
+        address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
+        self.peer = f"{address.host}:{address.port}" if address is not None else ""
+
+    def start(self, leftover: bytes = b"") -> None:
+        """Begin the SSH handshake; *leftover* came on the connection before."""
+        self._ssh.lost.addCallback(self._lost)
+        self._ssh.on_keys = self.soon
+        self._ssh.on_drain = self._peer_drains
+        self._pipe.receiver = self
+        self._ssh.makeConnection(self)
+        if leftover and not self._over:
+            self.received(memoryview(bytearray(leftover)))
+        self._pipe.resume()
+
+    def open_up(
+        self,
+        name: str,
+        fingerprint: str,
+        version: str,
+        since: float,
+        budget: Budget,
+        accept: Callable[[Incoming], None] | None = None,
+    ) -> None:
+        """Take parsing over from SSH, whose peer is authenticated now, and carry streams.
+
+        Call it from within the callback of SSH's ``ready``.
+
+        :param accept: decides about streams that the peer opens; None refuses all.
+        """
+        self.name, self.fingerprint, self.version, self.since = name, fingerprint, version, since
+        self._mux = Mux(self, budget, owner=self, accept=accept)
+        self._unparsed = len(self._ssh.release())
+
+    # Streams
+
+    def open(self, target: str) -> Deferred[Channel]:
+        """Open a stream to *target*; see `tower.conch.mux.Mux.open`."""
+        if self._mux is None or self._over:
+            return fail(TunnelLost("the tunnel is gone"))
+        data = target.encode()
+        return self._mux.open(STREAM, len(data).to_bytes(4, "big") + data)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return 0 if self._mux is None else len(self._mux.channels)
+
+    def drain(self) -> None:
+        """Tell the peer that we will soon be gone, so that it opens no new streams."""
+        self._ssh.drain()
+
+    def close(self, reason: str) -> None:
+        """Close in good order, telling the peer why."""
+        self._ssh.close(reason)
+
+    def _peer_drains(self) -> None:
+        self.draining = True
+        self.on_change()
+
+    # tower.conch.mux.Wire
+
+    @property
+    def round_trip(self) -> float:
+        """To the peer, s; 0 until it was measured."""
+        return self._ssh.round_trip or 0.0
+
+    @property
+    def congested(self) -> bool:
+        """Whether data has to wait: the socket is full, or keys are being exchanged."""
+        return self._full or self._ssh.in_key_exchange
+
+    def seconds(self) -> float:
+        """Return monotonic time, s."""
+        seconds: float = self._reactor.seconds()
+        return seconds
+
+    def send(self, payload: bytes) -> None:
+        """Send a small message at the end of this turn of the reactor."""
+        if self._ssh.in_key_exchange:
+            self._ssh.sendPacket(payload[0], payload[1:])
+        else:
+            self.write(self._ssh.sealer.seal(payload))
+
+    def lease(self) -> memoryview:
+        """Return the process's buffer for one packet."""
+        return _PLAIN
+
+    def commit(self, size: int) -> None:
+        """Seal the packet in the lease and send it now."""
+        if self._over:
+            return
+        if self._out:
+            self._flush()
+        sealed = self._ssh.sealer.seal_into(_PLAIN, size, _SEALED[LONGEST_HEADER:])
+        end = LONGEST_HEADER + sealed
+        begin = self._writer.wrap_into(_SEALED, LONGEST_HEADER, end)
+        self._transmit(_SEALED[begin:end])
+
+    def soon(self) -> None:
+        """Have `_turn` called once this turn of the reactor is over."""
+        if self._turn_call is None and not self._over:
+            self._turn_call = self._reactor.callLater(0, self._turn)
+
+    def _turn(self) -> None:
+        self._turn_call = None
+        self._flush()
+        if self._mux is not None and not self.congested:
+            self._mux.drained()
+        self._ssh.rekey_if_due()
+        if self._out:
+            self._flush()
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out or self._over:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self._out, self._out_size = [], 0
+        self._transmit(self._writer.wrap(data))
+
+    def _transmit(self, data: Buffer) -> None:
+        self.bytes_out += len(data)
+        if not self._pipe.send(data):
+            self._full = True
+
+    # ITransport, for SSH
+
+    def write(self, data: bytes) -> None:
+        """Send bytes of SSH at the end of this turn of the reactor."""
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size > _BATCH:
+            self._flush()
+        else:
+            self.soon()
+
+    def loseConnection(self) -> None:
+        """Close the connection after what is queued."""
+        if not self.disconnecting:
+            self._flush()
+            self.disconnecting = True
+            if goodbye := self._writer.wrap(b"\x03\xe8", CLOSE):
+                self._pipe.send(goodbye)
+            self._pipe.close()
+
+    def abortConnection(self) -> None:
+        """Close the connection now."""
+        self.disconnecting = True
+        self._pipe.abort()
+
+    def getPeer(self) -> IAddress:
+        """Return the peer's address."""
+        return self._pipe.getPeer()  # type: ignore[attr-defined,no-any-return]
+
+    def getHost(self) -> IAddress:
+        """Return our address."""
+        return self._pipe.getHost()  # type: ignore[attr-defined,no-any-return]
+
+    # tower.pipes.Receiver, and the two methods with which we say where bytes go
+
+    def buffer(self) -> memoryview:
+        """Return where the connection is to put what comes next."""
+        buffer = self._buffer
+        if buffer is None:
+            self._buffer = buffer = _POOL.take()
+            self._have = len(self._rest)
+            buffer[: self._have] = self._rest
+            self._rest = b""
+        return buffer[self._have :]
+
+    def filled(self, count: int) -> None:
+        """Take apart what the connection put there."""
+        self.bytes_in += count
+        buffer = self._buffer
+        assert buffer is not None
+        begin, tail = 0, self._have
+        try:
+            for piece in self._reader.feed(buffer[tail : tail + count]):
+                if isinstance(piece, Control):
+                    self._control(piece)
+                    continue
+                start, end = piece[0] + self._have, piece[1] + self._have
+                if begin == tail:
+                    begin = tail = start
+                elif start != tail:
+                    buffer[tail : tail + end - start] = buffer[start:end]
+                tail += end - start
+                begin = self._parse(buffer, begin, tail)
+                if self._over:
+                    return
+        except PeerError as e:
+            self._ssh.fail(e)
+            return
+        self._keep(buffer, begin, tail)
+        self._ssh.rekey_if_due()
+
+    def _keep(self, buffer: memoryview, begin: int, tail: int) -> None:
+        """Keep what is left of a packet: alone if it is little, else at the front of its buffer."""
+        left = tail - begin
+        if left > SMALL_REST:
+            if begin:
+                buffer[:left] = buffer[begin:tail]
+            self._have = left
+            return
+        self._rest = bytes(buffer[begin:tail])
+        self._buffer = None
+        _POOL.give_back(buffer)
+
+    def _parse(self, buffer: memoryview, begin: int, end: int) -> int:
+        """Act on the packets in ``buffer[begin:end]`` and return where the first incomplete one begins."""
+        ssh = self._ssh
+        mux = self._mux
+        if mux is None:
+            ssh.dataReceived(bytes(buffer[begin:end]))
+            if self._mux is None:
+                return end
+            # opened up just now: what SSH did not parse is the end of what it got
+            return self._parse(buffer, end - self._unparsed, end)
+        opener = ssh.opener
+        while end - begin >= 4 and not self._over:
+            length = opener.wire_length(buffer, begin)
+            if end - begin < length:
+                break
+            until = opener.open_into(buffer[begin : begin + length], _OPENED)
+            begin += length
+            kind = _OPENED[1]
+            if 90 <= kind <= 100:
+                mux.message(kind, _OPENED[1:until])
+            else:
+                ssh.dispatch(bytes(_OPENED[1:until]))
+                opener = ssh.opener
+        return begin
+
+    def received(self, data: memoryview) -> None:
+        """Take bytes that did not come through `buffer`."""
+        while data and not self._over:
+            room = self.buffer()
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.filled(size)
+            data = data[size:]
+
+    def _control(self, frame: Control) -> None:
+        if frame.opcode == PING:
+            self._pipe.send(self._writer.wrap(frame.payload, PONG))
+        elif frame.opcode == CLOSE:
+            self.loseConnection()
+
+    def ended(self) -> None:
+        """The peer's side of the connection ended, and a tunnel has no use for half of one."""
+        self._pipe.close()
+
+    def drained(self) -> None:
+        """The socket takes bytes again."""
+        self._full = False
+        self._turn()
+
+    def closed(self, reason: Exception) -> None:
+        """The connection is gone."""
+        self._ssh.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]
+
+    def _lost(self, reason: Exception) -> None:
+        self._over = True
+        if self._turn_call is not None:
+            self._turn_call.cancel()
+            self._turn_call = None
+        self._out.clear()
+        if self._mux is not None:
+            self._mux.lost(reason)
+        self.lost.callback(reason)
