@@ -43,7 +43,7 @@ class Mux(Protocol):
     """Takes the channel messages."""
 
     def message(self, kind: int, payload: memoryview) -> None:
-        """A message of type *kind*, 90 to 100; *payload* is what follows the type."""
+        """A message of type *kind*, 90 to 100; *payload* begins with its type and is valid only now."""
 
 
 class ConnectionService(SSHService):
@@ -98,7 +98,7 @@ class ConnectionService(SSHService):
         if 90 <= messageNum <= 100:
             if self.mux is None:
                 raise PeerError("a channel message before the hello")
-            self.mux.message(messageNum, memoryview(packet))
+            self.mux.message(messageNum, memoryview(b"%c%b" % (messageNum, packet)))
         elif messageNum == MSG_GLOBAL_REQUEST:
             self._requested(packet)
         elif messageNum in {MSG_REQUEST_SUCCESS, MSG_REQUEST_FAILURE}:

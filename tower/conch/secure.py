@@ -127,7 +127,8 @@ class SecureTransport(SSHTransportBase):
 
     :ivar sealer: makes the packets we send; another one after each key exchange.
     :ivar opener: opens those we get; likewise, changed by `dispatch`.
-    :ivar on_keys: called when a key exchange no longer holds back what we send.
+    :ivar on_exchange: called when a key exchange begins to hold back what we send.
+    :ivar on_keys: called when it no longer does.
     :ivar lost: fires with the reason, an exception, when the connection is gone.
     """
 
@@ -147,6 +148,7 @@ class SecureTransport(SSHTransportBase):
         self.limits = limits
         self.sealer = ClearSealer(0)
         self.opener = ClearOpener(limit=limits.early_packet)
+        self.on_exchange: Callable[[], None] = lambda: None
         self.on_keys: Callable[[], None] = lambda: None
         self.lost: Deferred[Exception] = Deferred()
         self._order = KexOrder(is_client=self.isClient)
@@ -260,6 +262,7 @@ class SecureTransport(SSHTransportBase):
         """Take bytes of the peer, cut anywhere."""
         if self._over:
             return
+        assert not self._released, "who took the parsing gets the bytes"
         self._unparsed += data
         try:
             if not self._authenticated:
@@ -431,6 +434,7 @@ class SecureTransport(SSHTransportBase):
         self._keyExchangeState = self._KEY_EXCHANGE_REQUESTED
         self._sending_held = True
         self._set_timer("exchange", self.limits.exchange, self._exchange_too_slow)
+        self.on_exchange()
 
     def _exchange_too_slow(self) -> None:
         self.fail(PeerError(f"no new keys within {self.limits.exchange:g} s"))
