@@ -1,0 +1,111 @@
+"""Start a proxy, an agent and a cluster behind it; print lines to paste; end everything at Ctrl-C."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+import shutil
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from .clusters import choose
+from .programs import HOST, DemoError, Programs, output_of, port_near, script
+
+CLUSTER = "alpha"
+CLUSTER_PORTS = 10
+
+
+def main() -> int:
+    """Run the demo in ``.demo`` below the working directory."""
+    folder = Path(".demo").absolute()
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"demo: one runs in {folder} already", file=sys.stderr)
+            return 1
+        clean(folder)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        programs = Programs(folder)
+        try:
+            run(folder, programs)
+        except DemoError as error:
+            print(f"demo: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("\nending proxy, agent and cluster ...", file=sys.stderr)
+        finally:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            programs.stop()
+    return 0
+
+
+def clean(folder: Path) -> None:
+    """Remove what an earlier demo has left."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
+
+
+def run(folder: Path, programs: Programs) -> None:
+    """Start everything, say what to type, and stay."""
+    kubectl = shutil.which("kubectl")
+    if not kubectl:
+        raise DemoError("there is no kubectl; make demo brings one")
+    state = folder / "proxy"
+    port, secure_port, first = port_near(8080), port_near(8443), port_near(6000)
+    options = [f"--state-dir={state}", f"--host={HOST}", f"--port={port}", f"--secure-port={secure_port}"]
+    options.append(f"--cluster-ports={first}-{first + CLUSTER_PORTS - 1}")
+    programs.start("proxy", [script("twistd"), "-n", "--pidfile=", "tower-proxy", *options])
+    programs.wait("the proxy", lambda: answers(f"http://{HOST}:{port}/health"))
+
+    behind = choose(folder, kubectl, programs, state)
+    tower = [script("tower"), "--state-dir", str(state)]
+    output_of([*tower, "cluster", "add", CLUSTER])
+    words = shlex.split(output_of([*tower, "join", CLUSTER]))
+    secrets = dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
+    health = port_near(8081)
+    argv = [script("twistd"), *words[words.index("twistd") + 1 :], f"--state-dir={folder / 'agent'}"]
+    argv += [f"--kubeconfig={behind.kubeconfig}", f"--health-address={HOST}:{health}", *behind.options]
+    programs.start("agent", argv, secrets)
+    programs.wait("the tunnel", lambda: answers(f"http://{HOST}:{health}/readyz"))
+
+    jane = folder / "jane.kubeconfig"
+    jane.touch(0o600)
+    jane.write_text(output_of([*tower, "kubeconfig", CLUSTER, "--user", "jane", "--group", "dev"]))
+    show = f"{kubectl} --kubeconfig {jane} "
+    output_of(shlex.split(show + behind.show))
+    print(
+        f"\nCluster {CLUSTER}, which is {behind.text}, is behind the proxy at https://{HOST}:{secure_port}."
+    )
+    print(f"Logs are in {folder}; Ctrl-C ends all of it.  Paste into another terminal:\n")
+    for line in (
+        shlex.join([*tower, "cluster", "list"]),
+        shlex.join([*tower, "cluster", "agents", CLUSTER]),
+        *behind.hints,
+        show + "api-resources",
+        show + behind.show,
+    ):
+        print(f"    {line}")
+    print(flush=True)
+    programs.stay()
+
+
+def answers(url: str) -> bool:
+    """Say whether a page is there and says 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as page:
+            ready: bool = page.status == 200
+            return ready
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
