@@ -185,7 +185,7 @@ class Member:
         token = _token(access)
         if token and scheme == "http":
             raise ConfigurationError(
-                f"server {access.server}: over http the agent's token could be read by anybody"
+                f"server {access.server}: over http the agent's token could be read by anybody; use https"
             )
         authority = f"[{host}]" if ":" in host else host
         if port != _PORTS[scheme]:

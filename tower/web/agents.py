@@ -31,8 +31,19 @@ _BUSY = (
 )
 
 
+class QuietLog:
+    """In place of Autobahn's log: what goes wrong is told by our own, once and with less ado."""
+
+    def debug(self, *_: Any, **__: Any) -> None:
+        """Say nothing."""
+
+    info = warn = error = debug
+
+
 class _AgentSocket(WebSocketServerProtocol):
     """One handshake.  Its settings are class attributes, see `_socket_class`."""
+
+    log = QuietLog()
 
     # Autobahn copies what is listed here to each connection, and formats a log line of it each time: a
     # third of what a connecting agent costs.

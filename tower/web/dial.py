@@ -1,0 +1,327 @@
+"""The agent's way out: TCP, an HTTP proxy if one is prescribed, TLS, and the WebSocket handshake."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from autobahn.twisted.websocket import WebSocketClientFactory, WebSocketClientProtocol
+from autobahn.websocket.types import ConnectingRequest
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower import __version__
+from tower.connecting import ConnectFailed, connect
+from tower.connection import Connection
+from tower.errors import TowerError
+from tower.pipes import Pipe
+from tower.transport import PipeTransport
+from tower.web.agents import TOWER_V2, QuietLog
+from tower.web.pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
+from tower.web.serverurl import HTTPProxy, ServerURL
+
+#: Longest head of an answer that is read, from an HTTP proxy or to the handshake, B.
+LONGEST_ANSWER = 16 * 1024
+
+#: How long TCP and TLS may take, and after them each answer, s.
+CONNECT_TIMEOUT = 30.0
+ANSWER_TIMEOUT = 15.0
+
+T = TypeVar("T")
+
+
+class DialFailed(TowerError):
+    """The proxy was not reached; the text says how far we came."""
+
+
+class Backoff:
+    """How long to wait before the next attempt.
+
+    :param first: s, growing by *factor* each time up to *longest*.
+    :param chance: returns a number from 0 to 1; half of each wait is left to it, so that a thousand agents
+        do not come back in the same instant.
+    """
+
+    def __init__(
+        self,
+        first: float = 0.1,
+        factor: float = 1.4,
+        longest: float = 120.0,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._first = min(first, longest)
+        self._factor = factor
+        self._longest = longest
+        self._chance = chance
+        self._next = self._first
+
+    def wait(self) -> float:
+        """Return how long to wait now, s."""
+        now, self._next = self._next, min(self._next * self._factor, self._longest)
+        return now * (0.5 + self._chance() / 2)
+
+    def reset(self) -> None:
+        """Begin with the first wait again: a connection was good."""
+        self._next = self._first
+
+
+class _ConnectAnswer:
+    """The receiver that waits for an HTTP proxy's answer to CONNECT.
+
+    :ivar done: fires with None when the way is open.
+    """
+
+    def __init__(self, pipe: Pipe, proxy: HTTPProxy) -> None:
+        self._pipe = pipe
+        self._proxy = proxy
+        self._head = b""
+        self._settled = False
+        self.done: Deferred[None] = Deferred(lambda _: pipe.abort())
+
+    def start(self, request: bytes) -> None:
+        """Ask."""
+        self._pipe.receiver = self
+        self._pipe.send(request)
+        self._pipe.resume()
+
+    def received(self, data: memoryview) -> None:
+        """Read the head of the answer; behind it nothing can come before we have sent more."""
+        self._head += bytes(data)
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._head) > LONGEST_ANSWER:
+                self._fail("answered CONNECT with a head that does not end")
+            return
+        status = re.match(rb"HTTP/1\.[01] ([0-9]{3})(?: ([ -~]*))?\r\n", self._head)
+        if status is None:
+            self._fail("does not answer CONNECT as an HTTP proxy does")
+        elif not status.group(1).startswith(b"2"):
+            text = b" ".join(part for part in status.groups() if part).decode("ascii")
+            self._fail(f"answered CONNECT with {text}")
+        elif end + 4 != len(self._head):
+            self._fail("sent more than its answer to CONNECT")
+        elif not self._settled:
+            self._settled = True
+            self._pipe.pause()
+            self.done.callback(None)
+
+    def ended(self) -> None:
+        """Give up."""
+        self._fail("closed the connection")
+
+    def drained(self) -> None:
+        """The request is small."""
+
+    def closed(self, reason: Exception) -> None:
+        """Give up."""
+        self._fail(f"closed the connection: {reason}")
+
+    def _fail(self, text: str) -> None:
+        if not self._settled:
+            self._settled = True
+            self.done.errback(DialFailed(f"the HTTP proxy {self._proxy} {text}"))
+            self._pipe.abort()
+
+
+class _ClientSocket(WebSocketClientProtocol):
+    """One handshake.
+
+    :ivar done: fires with what came behind it.
+    """
+
+    log = QuietLog()
+
+    def __init__(self, url: ServerURL, pipe: Pipe) -> None:
+        super().__init__()
+        self._url = url
+        self._pipe = pipe
+        self.done: Deferred[bytes] = Deferred(lambda _: pipe.abort())
+
+    def onConnecting(self, transport_details: Any) -> ConnectingRequest:
+        """Say what to ask for."""
+        url = self._url
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        return ConnectingRequest(  # type: ignore[no-untyped-call]
+            host=host,
+            port=url.port,
+            resource=url.resource,
+            headers={},
+            useragent=f"tower-agent/{__version__}",
+            protocols=[TOWER_V2],
+        )
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read the answer, up to a limit; after `onOpen` nothing comes any more."""
+        if len(self.data) + len(data) > LONGEST_ANSWER and b"\r\n\r\n" not in self.data + data:
+            self._settle(DialFailed("answered with a head that does not end"))
+            self._pipe.abort()
+        else:
+            super().dataReceived(data)
+
+    def onOpen(self) -> None:
+        """Hand over, if it is our protocol."""
+        leftover, self.data = self.data, b""
+        if self.websocket_protocol_in_use == TOWER_V2:
+            self._settle(leftover)
+        else:
+            self._settle(DialFailed(f"does not speak {TOWER_V2}"))
+            self._pipe.abort()
+
+    def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
+        """Give up."""
+        self._settle(DialFailed(self.wasNotCleanReason or reason or "closed the connection"))
+
+    def _settle(self, result: bytes | DialFailed) -> None:
+        if self.done.called:
+            return
+        if isinstance(result, bytes):
+            self.done.callback(result)
+        else:
+            self.done.errback(result)
+
+
+class _Securing:
+    """The receiver of a connection during its TLS handshake.
+
+    :ivar done: fires with the connection.
+    """
+
+    def __init__(self) -> None:
+        self.done: Deferred[Connection] = Deferred()
+
+    def received(self, data: memoryview) -> None:
+        """Never called: the connection is paused."""
+
+    def ended(self) -> None:
+        """Never called: the connection is paused."""
+
+    def drained(self) -> None:
+        """Nothing was sent."""
+
+    def closed(self, reason: Exception) -> None:
+        """Give up."""
+        if not self.done.called:
+            self.done.errback(ConnectFailed("tls", str(reason)))
+
+
+def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) -> Deferred[Connection]:
+    """Begin TLS on what was a plain connection, paused and with nothing left to send.
+
+    Its socket goes on in a new `Connection`; *plain* is over, but its abort must not reset what it shared.
+    """
+    sock = socket.socket(fileno=os.dup(plain.fileno()))
+    receiver = _Securing()
+    plain.receiver = _Securing()
+    plain.abort()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+    connection = Connection(
+        reactor,
+        sock,
+        tls=tls,
+        server_side=False,
+        server_hostname=host,
+        on_secure=lambda: receiver.done.callback(connection),
+    )
+    connection.receiver = receiver
+    return receiver.done
+
+
+class Dialer:
+    """Opens WebSockets to one proxy.
+
+    :param context: verifies the proxy's TLS; None with `ws`, or when *hashes* are to find the CA.
+    :param hashes: of the proxy's CA, see `tower.web.pinning`; the first dial learns it by one more
+        connection.
+    :param connect: `tower.connecting.connect`, or what a test has instead.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        url: ServerURL,
+        *,
+        context: ssl.SSLContext | None = None,
+        hashes: Sequence[str] = (),
+        proxy: HTTPProxy | None = None,
+        connect: Callable[..., Deferred[Connection]] = connect,
+    ) -> None:
+        self.url = url
+        self._reactor = reactor
+        self._context = context
+        self._hashes = hashes
+        self._proxy = proxy
+        self._connect = connect
+        self._factory = WebSocketClientFactory(  # type: ignore[no-untyped-call]
+            protocols=[TOWER_V2], reactor=reactor
+        )
+        self._factory.setProtocolOptions(  # type: ignore[no-untyped-call]
+            openHandshakeTimeout=0,  # ours runs on our own clock
+            maxFramePayloadSize=1,
+            maxMessagePayloadSize=1,
+        )
+
+    async def dial(self) -> tuple[Connection, bytes]:
+        """Return a connection, paused, on which the WebSocket is open, and what came behind the handshake.
+
+        :raise DialFailed: it is not to be had now.
+        """
+        try:
+            if self.url.secure and self._context is None:
+                self._context = await self._learn()
+            connection = await self._reach(self._context if self.url.secure else None)
+        except ConnectFailed as e:
+            if e.kind == "tls" and self._hashes:
+                self._context = None  # it may have another CA by now, of which we have the hash too
+            raise DialFailed(f"cannot reach {self.url}: {e}") from e
+        except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
+            raise DialFailed(f"cannot reach {self.url}: {e}") from e
+        return connection, await self._shake_hands(connection)
+
+    async def _learn(self) -> ssl.SSLContext:
+        """Find the proxy's CA by its hash."""
+        connection = await self._reach(None)
+        reader = ChainReader(connection, self.url.host)
+        reader.start()
+        chain = await self._within(reader.chain, "the proxy did not answer the TLS handshake")
+        return pinned_context(find_authority(chain, self._hashes))
+
+    async def _reach(self, tls: ssl.SSLContext | None) -> Connection:
+        """Connect, through the HTTP proxy if there is one, with *tls* if given."""
+        url, proxy = self.url, self._proxy
+        if proxy is None:
+            return await self._connect(
+                self._reactor, url.host, url.port, tls=tls, server_hostname=url.host, timeout=CONNECT_TIMEOUT
+            )
+        connection = await self._connect(self._reactor, proxy.host, proxy.port, timeout=CONNECT_TIMEOUT)
+        answer = _ConnectAnswer(connection, proxy)
+        answer.start(proxy.request(url))
+        await self._within(answer.done, f"the HTTP proxy {proxy} did not answer")
+        if tls is None:
+            return connection
+        return await _secured(self._reactor, connection, tls, url.host)
+
+    async def _shake_hands(self, connection: Connection) -> bytes:
+        client = _ClientSocket(self.url, connection)
+        client.factory = self._factory
+        transport = PipeTransport(connection, client)
+        transport.start()
+        try:
+            leftover = await self._within(client.done, "it did not answer the WebSocket handshake")
+        except DialFailed as e:
+            raise DialFailed(f"cannot open a tunnel to {self.url}: {e}") from e
+        transport.release()
+        return leftover
+
+    def _within(self, waiting: Deferred[T], text: str) -> Deferred[T]:
+        """Give *waiting* its time; it is cancelled after that."""
+
+        def too_late(_: object, seconds: float) -> Failure:
+            return Failure(DialFailed(f"{text} in {seconds:g} s"))  # type: ignore[no-untyped-call]
+
+        return waiting.addTimeout(ANSWER_TIMEOUT, self._reactor, too_late)
