@@ -187,13 +187,13 @@ class _ClientSocket(WebSocketClientProtocol):
 
 
 class _Securing:
-    """The receiver of a connection during its TLS handshake.
+    """The receiver of a connection whose TLS handshake is under way.
 
-    :ivar done: fires with the connection.
+    :param closed: called when it is lost.
     """
 
-    def __init__(self) -> None:
-        self.done: Deferred[Connection] = Deferred()
+    def __init__(self, closed: Callable[[Exception], None]) -> None:
+        self.closed = closed
 
     def received(self, data: memoryview) -> None:
         """Never called: the connection is paused."""
@@ -204,11 +204,6 @@ class _Securing:
     def drained(self) -> None:
         """Nothing was sent."""
 
-    def closed(self, reason: Exception) -> None:
-        """Give up."""
-        if not self.done.called:
-            self.done.errback(ConnectFailed("tls", str(reason)))
-
 
 def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) -> Deferred[Connection]:
     """Begin TLS on what was a plain connection, paused and with nothing left to send.
@@ -216,20 +211,25 @@ def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) ->
     Its socket goes on in a new `Connection`; *plain* is over, but its abort must not reset what it shared.
     """
     sock = socket.socket(fileno=os.dup(plain.fileno()))
-    receiver = _Securing()
-    plain.receiver = _Securing()
+    plain.receiver = _Securing(lambda _: None)
     plain.abort()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+
+    def failed(reason: Exception) -> None:
+        if not done.called:
+            done.errback(ConnectFailed("tls", str(reason)))
+
     connection = Connection(
         reactor,
         sock,
         tls=tls,
         server_side=False,
         server_hostname=host,
-        on_secure=lambda: receiver.done.callback(connection),
+        on_secure=lambda: done.callback(connection),
     )
-    connection.receiver = receiver
-    return receiver.done
+    done: Deferred[Connection] = Deferred(lambda _: connection.abort())
+    connection.receiver = _Securing(failed)
+    return done
 
 
 class Dialer:
