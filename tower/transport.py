@@ -74,7 +74,7 @@ class PipeTransport:
             return
         clean = self._clean or self.disconnecting
         lost = ConnectionDone() if clean else ConnectionLost(str(reason))
-        self._protocol.connectionLost(Failure(lost))  # type: ignore[no-untyped-call]
+        self._protocol.connectionLost(Failure(lost))
 
     # ITransport
 

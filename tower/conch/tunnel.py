@@ -429,7 +429,7 @@ class Tunnel:
 
     def closed(self, reason: Exception) -> None:
         """The connection is gone."""
-        self._ssh.connectionLost(Failure(reason))  # type: ignore[no-untyped-call]
+        self._ssh.connectionLost(Failure(reason))
 
     def _lost(self, reason: Exception) -> None:
         self._over = True
