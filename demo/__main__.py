@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import http.client
 import shlex
 import shutil
 import signal
 import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from .clusters import choose
@@ -63,7 +62,7 @@ def run(folder: Path, programs: Programs) -> None:
     options = [f"--state-dir={state}", f"--host={HOST}", f"--port={port}", f"--secure-port={secure_port}"]
     options.append(f"--cluster-ports={first}-{first + CLUSTER_PORTS - 1}")
     programs.start("proxy", [script("twistd"), "-n", "--pidfile=", "tower-proxy", *options])
-    programs.wait("the proxy", lambda: answers(f"http://{HOST}:{port}/health"))
+    programs.wait("the proxy", lambda: answers(port, "/health"))
 
     behind = choose(folder, kubectl, programs, state)
     tower = [script("tower"), "--state-dir", str(state)]
@@ -74,7 +73,7 @@ def run(folder: Path, programs: Programs) -> None:
     argv = [script("twistd"), *words[words.index("twistd") + 1 :], f"--state-dir={folder / 'agent'}"]
     argv += [f"--kubeconfig={behind.kubeconfig}", f"--health-address={HOST}:{health}", *behind.options]
     programs.start("agent", argv, secrets)
-    programs.wait("the tunnel", lambda: answers(f"http://{HOST}:{health}/readyz"))
+    programs.wait("the tunnel", lambda: answers(health, "/readyz"))
 
     jane = folder / "jane.kubeconfig"
     jane.touch(0o600)
@@ -97,14 +96,16 @@ def run(folder: Path, programs: Programs) -> None:
     programs.stay()
 
 
-def answers(url: str) -> bool:
+def answers(port: int, path: str) -> bool:
     """Say whether a page is there and says 200."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
-        with urllib.request.urlopen(url, timeout=2) as page:
-            ready: bool = page.status == 200
-            return ready
-    except (urllib.error.URLError, OSError):
+        connection.request("GET", path)
+        return connection.getresponse().status == 200
+    except OSError:
         return False
+    finally:
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Programs:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, "NO_PROXY": HOST, **(environment or {})},
                 start_new_session=True,  # Ctrl-C is for the demo alone
                 preexec_fn=die_with_parent,  # noqa: PLW1509 (one system call)
             )

@@ -1,0 +1,77 @@
+"""What ``pip install`` gives to somebody who has no checkout."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from .member import kubectls
+from .programs import run
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PIP_PATIENCE = 300.0  # s
+SOURCES = ("setup.py", "pyproject.toml", "README.md", "tower", "twisted")
+
+
+class InstallTests(SynchronousTestCase):
+    """The wheel in a new environment, used from outside the source tree."""
+
+    def setUp(self) -> None:
+        """Make an empty folder."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+
+    def do(self, *argv: str | Path, path: Path | None = None) -> str:
+        """Run a command in the empty folder; it must succeed; return its output."""
+        environment = {"PATH": f"{path}:/usr/bin:/bin"} if path else {}
+        done = run(
+            [str(each) for each in argv], timeout=PIP_PATIENCE, environment=environment, folder=self.folder
+        )
+        said = (done.stdout + done.stderr).decode(errors="replace")
+        self.assertEqual(done.returncode, 0, said)
+        return said
+
+    def wheel(self) -> Path:
+        """Build the wheel from a copy of the sources, so that nothing old gets in."""
+        copy = self.folder / "source"
+        copy.mkdir()
+        for name in SOURCES:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(
+                    source, copy / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache")
+                )
+            else:
+                shutil.copy(source, copy / name)
+        self.do(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", self.folder / "dist", copy)
+        shutil.rmtree(copy)
+        (built,) = (self.folder / "dist").glob("*.whl")
+        return built
+
+    def test_wheel(self) -> None:
+        """``twistd`` knows both services, and ``tower`` and ``kubectl tower`` are there."""
+        wheel = self.wheel()
+        names = zipfile.ZipFile(wheel).namelist()
+        self.assertIn("twisted/plugins/tower_plugins.py", names)
+        self.assertNotIn("twisted/__init__.py", names)
+        self.assertNotIn("twisted/plugins/__init__.py", names)
+        self.assertFalse([name for name in names if name.startswith(("tests/", "demo/", "benchmarks/"))])
+
+        environment = self.folder / "venv"
+        self.do(sys.executable, "-m", "venv", environment)
+        commands = environment / "bin"
+        lock = ROOT / "requirements.lock"
+        self.do(commands / "python", "-m", "pip", "install", "-q", "-c", lock, wheel)
+
+        services = self.do(commands / "twistd", "--help")
+        for name in ("tower-proxy", "tower-agent"):
+            self.assertIn(name, services)
+            self.assertIn("--state-dir", self.do(commands / "twistd", name, "--help"))
+        self.assertIn("cluster", self.do(commands / "tower", "--help"))
+        (commands / "kubectl").symlink_to(kubectls()[-1])
+        self.assertIn("cluster", self.do("kubectl", "tower", "--help", path=commands))
