@@ -1,0 +1,85 @@
+"""The commands that hand out ways in: join lines, kubeconfigs, credentials."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import Any
+
+from . import output
+from .client import GROUP_PATH, Client, quoted
+from .clusters import TABLE_ACCEPT, call_cluster
+from .errors import CallFailed, CommandFailed
+
+
+def join(client: Client, options: argparse.Namespace) -> str:
+    """Print the line that starts an agent; it holds a new join token."""
+    body = {
+        "apiVersion": "cluster.kubesphere.io/v1alpha1",
+        "kind": "JoinToken",
+        "spec": {"ttl": options.ttl, "uses": options.uses},
+    }
+    status = call_cluster(client, "POST", options.name, "/jointokens", body=body)["status"]
+    return join_line(options.name, status)
+
+
+def join_line(name: str, status: dict[str, Any]) -> str:
+    """Return the line to run where the cluster *name* is reachable; scripts rely on its form."""
+    words = ["env", f"TOWER_TOKEN={status['token']}", "twistd", "--pidfile=", "-n", "tower-agent"]
+    words += ["--name", name, "--proxy-server", status["proxyServer"]]
+    for fingerprint in status["hostKeys"]:
+        words += ["--host-key", fingerprint]
+    words += ["--ca-hash", status["caHash"]]
+    return shlex.join(words)
+
+
+def kubeconfig(client: Client, options: argparse.Namespace) -> str:
+    """Print a kubeconfig for one user of one cluster."""
+    return str(
+        request_kubeconfig(
+            client,
+            options.name,
+            user=options.user,
+            groups=options.group,
+            ttl=options.ttl,
+            via=options.via,
+            auth=options.auth,
+        )["kubeconfig"]
+    ).rstrip("\n")
+
+
+def request_kubeconfig(
+    client: Client, name: str, *, user: str, groups: list[str], ttl: str | None, via: str, auth: str
+) -> dict[str, Any]:
+    """Have a credential issued; return the status: `kubeconfig`, `credential` (its id), when it ends."""
+    spec: dict[str, Any] = {"user": user, "groups": groups, "via": via, "auth": auth}
+    if ttl is not None:
+        spec["ttl"] = ttl
+    body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
+    status: dict[str, Any] = call_cluster(client, "POST", name, "/kubeconfigs", body=body)["status"]
+    return status
+
+
+def list_credentials(client: Client, options: argparse.Namespace) -> str:
+    """Show the credentials that were issued and have not expired."""
+    query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else None
+    path = f"{GROUP_PATH}/credentials"
+    if options.output == "table":
+        return output.table(
+            client.call("GET", path, query=query, accept=TABLE_ACCEPT), empty="no credentials"
+        )
+    answer = client.call("GET", path, query=query)
+    return output.as_json(answer) if options.output == "json" else output.as_yaml(answer)
+
+
+def revoke_credential(client: Client, options: argparse.Namespace) -> str:
+    """Take a credential back; what runs with it ends at once."""
+    try:
+        client.call("DELETE", f"{GROUP_PATH}/credentials/{quoted(options.id)}")
+    except CallFailed as e:
+        if e.reason != "NotFound":
+            raise
+        raise CommandFailed(
+            f"there is no credential {options.id}: 'tower credential list' shows those there are"
+        ) from e
+    return f"credential {options.id} revoked"

@@ -1,0 +1,169 @@
+"""The commands about clusters and their agents."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from tower.web.table import TABLES
+
+from . import output
+from .client import GROUP_PATH, Client, quoted
+from .errors import CallFailed, CommandFailed
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MERGE = "application/merge-patch+json"
+TABLE_ACCEPT = ",".join((*TABLES, "application/json"))
+
+
+def cluster_path(name: str, below: str = "") -> str:
+    """Return the path of a cluster's object or of something *below* it.
+
+    :raise CommandFailed: no cluster can have this name.
+    """
+    if _LABEL.fullmatch(name) is None:
+        raise CommandFailed(
+            f"there is no cluster {name!r}: names are 1 to 63 lower case letters, digits and dashes"
+        )
+    return f"{GROUP_PATH}/clusters/{name}{below}"
+
+
+def call_cluster(client: Client, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
+    """Call the API about one cluster; see `Client.call`.
+
+    :raise CommandFailed: one that is not there is named, and how to find those that are.
+    """
+    path = cluster_path(name, below)
+    try:
+        return client.call(method, path, **more)
+    except CallFailed as e:
+        if e.reason == "NotFound" and e.kind in ("clusters", ""):
+            raise CommandFailed(
+                f"there is no cluster {name}: 'tower cluster list' shows those there are, "
+                f"'tower cluster add {name}' adds it"
+            ) from e
+        raise
+
+
+def add(client: Client, options: argparse.Namespace) -> str:
+    """Make a cluster known to the proxy."""
+    body = {
+        "apiVersion": "cluster.kubesphere.io/v1alpha1",
+        "kind": "Cluster",
+        "metadata": {"name": options.name},
+        "spec": {"enable": True, "connection": {"type": "proxy"}},
+    }
+    try:
+        client.call("POST", f"{GROUP_PATH}/clusters", body)
+    except CallFailed as e:
+        if e.reason == "AlreadyExists":
+            raise CommandFailed(
+                f"there is a cluster {options.name} already: choose another name, or remove that one first "
+                f"with 'tower cluster remove {options.name}'"
+            ) from e
+        raise
+    return f"cluster {options.name} added; 'tower join {options.name}' prints the line that starts its agent"
+
+
+def list_all(client: Client, options: argparse.Namespace) -> str:
+    """Show all clusters."""
+    path = f"{GROUP_PATH}/clusters"
+    if options.output in ("table", "wide"):
+        answer = client.call("GET", path, accept=TABLE_ACCEPT)
+        return output.table(
+            answer,
+            wide=options.output == "wide",
+            empty="there are no clusters yet: 'tower cluster add NAME' adds one",
+        )
+    answer = client.call("GET", path)
+    if options.output == "name":
+        return "\n".join(item["metadata"]["name"] for item in answer["items"])
+    return _structured(answer, options.output)
+
+
+def show(client: Client, options: argparse.Namespace) -> str:
+    """Show one cluster."""
+    cluster = call_cluster(client, "GET", options.name)
+    if options.output != "table":
+        return _structured(cluster, options.output)
+    parts = [output.pairs(_facts(cluster)), _conditions(cluster), _agents(client, options.name)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def enable(client: Client, options: argparse.Namespace) -> str:
+    """Let a cluster be used again."""
+    return _switch(client, options.name, on=True)
+
+
+def disable(client: Client, options: argparse.Namespace) -> str:
+    """Cut a cluster off, and keep its record."""
+    return _switch(client, options.name, on=False)
+
+
+def remove(client: Client, options: argparse.Namespace) -> str:
+    """Forget a cluster, its agents' keys and its users' credentials."""
+    call_cluster(client, "DELETE", options.name)
+    return f"cluster {options.name} removed"
+
+
+def agents(client: Client, options: argparse.Namespace) -> str:
+    """Show the enrolled keys of a cluster and its live tunnels."""
+    if options.output == "table":
+        return _agents(client, options.name)
+    return _structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
+
+
+def revoke(client: Client, options: argparse.Namespace) -> str:
+    """Take an agent's key back; its tunnels end at once."""
+    name, fingerprint = options.name, options.fingerprint
+    try:
+        call_cluster(client, "DELETE", name, f"/agents/{quoted(fingerprint_segment(fingerprint))}")
+    except CallFailed as e:
+        if e.reason != "NotFound":
+            raise
+        raise CommandFailed(
+            f"cluster {name} has no agent {fingerprint}: 'tower cluster agents {name}' shows those it has"
+        ) from e
+    return f"agent {fingerprint} of cluster {name} revoked"
+
+
+def fingerprint_segment(fingerprint: str) -> str:
+    """Return an OpenSSH *fingerprint* as an element of a path, where no slash may stand (RFC 4648, 5)."""
+    return fingerprint.replace("+", "-").replace("/", "_")
+
+
+def _switch(client: Client, name: str, *, on: bool) -> str:
+    call_cluster(client, "PATCH", name, body={"spec": {"enable": on}}, content=_MERGE)
+    return f"cluster {name} {'enabled' if on else 'disabled'}"
+
+
+def _structured(value: dict[str, Any], form: str) -> str:
+    return output.as_json(value) if form == "json" else output.as_yaml(value)
+
+
+def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
+    metadata, spec, status = cluster["metadata"], cluster["spec"], cluster.get("status", {})
+    return [
+        ("Name", metadata["name"]),
+        ("UID", metadata.get("uid")),
+        ("Created", metadata.get("creationTimestamp")),
+        ("Enabled", bool(spec.get("enable"))),
+        ("Type", spec.get("connection", {}).get("type")),
+        ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
+        ("Last seen", status.get("lastSeen") or "never"),
+    ]
+
+
+def _conditions(cluster: dict[str, Any]) -> str:
+    listed = cluster.get("status", {}).get("conditions") or []
+    keys = ("type", "status", "lastTransitionTime", "reason", "message")
+    rows = [[item.get(key) for key in keys] for item in listed]
+    return output.columns(("Condition", "Status", "Since", "Reason", "Message"), rows) if rows else ""
+
+
+def _agents(client: Client, name: str) -> str:
+    return output.table(
+        call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
+        empty=f"no agent has joined cluster {name} yet: 'tower join {name}' prints the line to run",
+    )

@@ -1,0 +1,62 @@
+"""What commands print: tables for people, YAML and JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table with *header* in capitals and three blanks between columns, as kubectl prints one."""
+    lines = [[title.upper() for title in header]]
+    lines += [[_cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "   ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def table(answer: dict[str, Any], *, wide: bool = False, empty: str = "No resources found") -> str:
+    """Return the meta.k8s.io `Table` that the proxy answered with.
+
+    :param wide: with the columns of lower priority.
+    :param empty: what to say of a table without rows.
+    """
+    if not answer.get("rows"):
+        return empty
+    shown = [
+        (index, definition["name"])
+        for index, definition in enumerate(answer["columnDefinitions"])
+        if wide or not definition.get("priority")
+    ]
+    rows = [[row["cells"][index] for index, _ in shown] for row in answer["rows"]]
+    return columns([name for _, name in shown], rows)
+
+
+def pairs(values: Iterable[tuple[str, object]]) -> str:
+    """Return one `Name:  value` line for each pair, the values below each other."""
+    listed = [(f"{name}:", _cell(value)) for name, value in values]
+    width = max(len(name) for name, _ in listed)
+    return "\n".join(f"{name.ljust(width)}  {value}".rstrip() for name, value in listed)
+
+
+def as_yaml(value: dict[str, Any]) -> str:
+    """Return *value* as YAML, in the order it came."""
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def as_json(value: dict[str, Any]) -> str:
+    """Return *value* as indented JSON."""
+    return json.dumps(value, indent=4, ensure_ascii=False)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "<none>"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
