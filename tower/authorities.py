@@ -13,7 +13,15 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 
 from tower.errors import ConfigurationError
-from tower.pki import Authority, SigningKey, moment, pem_of_key, public_key_hash, self_signed
+from tower.pki import (
+    Authority,
+    SigningKey,
+    load_certificates,
+    moment,
+    pem_of_key,
+    public_key_hash,
+    self_signed,
+)
 
 #: How long an authority lives that is born here, s.
 LIFETIME = 10 * 365 * 86400.0
@@ -108,7 +116,7 @@ def _checked(certificate_place: str, certificate: bytes, key_place: str, key: by
 
 def _certificates(place: str, data: bytes, now: float) -> tuple[x509.Certificate, ...]:
     try:
-        certificates = tuple(x509.load_pem_x509_certificates(data))
+        certificates = load_certificates(data)
     except ValueError as e:
         raise ConfigurationError(f"{place}: no certificate in PEM format") from e
     for certificate in certificates:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
@@ -25,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tower.errors import ConfigurationError, Invalid
@@ -61,6 +63,17 @@ class Issued:
     not_after: float
 
 
+def load_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """Return the certificates, one or more, in *pem*.
+
+    :raise ValueError: there is none, or one cannot be read.
+    """
+    with warnings.catch_warnings():
+        # A serial number 0 is wrong, but kubeadm's authorities have it.
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        return tuple(x509.load_pem_x509_certificates(pem))
+
+
 def public_key_hash(certificate: x509.Certificate) -> str:
     """Return the SHA-256 of the certificate's SubjectPublicKeyInfo (DER), hexadecimal."""
     key = certificate.public_key()
@@ -72,7 +85,7 @@ def ca_hash(certificate_pem: bytes) -> str:
 
     Of several certificates the first counts: that is the one that signs.
     """
-    return "sha256:" + public_key_hash(x509.load_pem_x509_certificates(certificate_pem)[0])
+    return "sha256:" + public_key_hash(load_certificates(certificate_pem)[0])
 
 
 def audience(cluster_name: str, cluster_uid: str) -> str:

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from tower.authorities import StateFiles
 from tower.errors import ConfigurationError, TowerError
-from tower.pki import Authority, general_names
+from tower.pki import Authority, general_names, load_certificates
 
 #: How long a serving certificate lives, s.
 LIFETIME = 90 * 86400.0
@@ -90,7 +90,7 @@ class Serving:
         self._state.write(STATE_FILE, issued.key_pem + issued.certificate_pem + self._authority.pem)
         if not self._load():
             raise ConfigurationError(f"{self._state.path / STATE_FILE}: cannot be read back")
-        self._certificate = x509.load_pem_x509_certificate(issued.certificate_pem)
+        self._certificate = load_certificates(issued.certificate_pem)[0]
 
     def _kept(self) -> x509.Certificate | None:
         """Return the certificate in the state directory if it is ours to use."""
@@ -98,10 +98,9 @@ class Serving:
         if data is None:
             return None
         try:
-            chain = x509.load_pem_x509_certificates(data)
+            certificate, *authorities = load_certificates(data)
         except ValueError:
             return None  # not ours to understand, and easily made anew
-        certificate, authorities = chain[0], chain[1:]
         try:
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (x509.ExtensionNotFound, ValueError):

@@ -25,6 +25,9 @@ ADMINS = "tower:admins"
 #: Longest bearer token that is looked at, B.
 TOKEN_LIMIT = 8192
 
+#: Most groups that a credential may name; each is a header of every request.
+GROUPS_LIMIT = 64
+
 
 class Issued(Protocol):
     """What is needed of a credential; see `tower.credentials.Credential`."""
@@ -204,7 +207,10 @@ def check_grant(user: str, groups: Iterable[str]) -> None:
 
     :raise Invalid: naming the value and the rule.
     """
-    for what, name in (("user", user), *(("group", group) for group in groups)):
+    names = [("user", user), *(("group", group) for group in groups)]
+    if len(names) > GROUPS_LIMIT + 1:
+        raise Invalid(f"{len(names) - 1} groups: a kubeconfig may name {GROUPS_LIMIT} at most")
+    for what, name in names:
         if not name or not name.isprintable() or name != name.strip() or len(name) > 253:
             raise Invalid(
                 f"{what} {name!r}: must be 1 to 253 printable characters without blanks around them"

@@ -61,17 +61,20 @@ class Sessions:
         self._by_cluster.setdefault(cluster, set()).add(session)
         return session
 
-    def leave(self, session: Session) -> None:
-        """Note that it is over; no harm when it was cut already."""
+    def leave(self, session: Session) -> bool:
+        """Note that it is over; tell whether it was still going on, which it was not if it has been cut."""
+        was_there = False
         for sessions, key in (
             (self._by_credential, session.identity.credential.id),
             (self._by_cluster, session.cluster),
         ):
             members = sessions.get(key)
-            if members is not None:
-                members.discard(session)
+            if members is not None and session in members:
+                was_there = True
+                members.remove(session)
                 if not members:
                     del sessions[key]
+        return was_there
 
     def cut(self, reason: str, *, credential: str | None = None, cluster: str | None = None) -> int:
         """End at once what goes on with this credential (its id), or to this cluster; with both: either.
@@ -84,9 +87,8 @@ class Sessions:
             doomed |= self._by_credential.get(credential, set())
         if cluster is not None:
             doomed |= self._by_cluster.get(cluster, set())
-        for session in doomed:
-            self._end(session, reason)
-        return len(doomed)
+        # Ending one may end another, which is then not ended twice.
+        return sum(self._end(session, reason) for session in doomed)
 
     def sweep(self) -> None:
         """End what goes on with credentials that hold no longer; a timer's body, never raises."""
@@ -99,9 +101,11 @@ class Sessions:
             except Unauthorized as e:
                 self.cut(str(e), credential=session.identity.credential.id)
 
-    def _end(self, session: Session, reason: str) -> None:
-        self.leave(session)
+    def _end(self, session: Session, reason: str) -> bool:
+        if not self.leave(session):
+            return False
         try:
             session.abort(reason)
         except Exception:  # noqa: BLE001 - one that cannot be ended must not keep the others alive
             self._log.failure("cannot end a session of {user}", user=session.identity.user)
+        return True

@@ -1,0 +1,193 @@
+"""Tests of `tower.web.identity`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import attrs
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.errors import Forbidden, Invalid, Unauthorized
+from tower.web.identity import (
+    TOKEN_LIMIT,
+    Authenticator,
+    Identity,
+    authorize_api,
+    authorize_cluster,
+    bearer_token,
+    check_grant,
+)
+
+
+@attrs.frozen
+class Issue:
+    """A credential as the store has it."""
+
+    id: str = "cred-1"
+    cluster: str = "alpha"
+    cluster_uid: str = "u-1"
+    user: str = "jane"
+    groups: tuple[str, ...] = ("dev", "qa")
+    expires: float = 100.0
+    revoked: bool = False
+
+
+class Issues:
+    """All credentials."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Issue] = {}
+
+    def put(self, secret: bytes, issue: Issue) -> None:
+        """Issue a credential, or change it."""
+        self.all[hashlib.sha256(secret).hexdigest()] = issue
+
+    def find(self, digest: str) -> Issue | None:
+        """Return one."""
+        return self.all.get(digest)
+
+
+def identity(issue: Issue) -> Identity:
+    """Return who shows it."""
+    return Identity(issue.user, issue.groups, issue, "digest")
+
+
+class AuthenticatorTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Begin with nothing issued."""
+        self.clock = Clock()
+        self.issues = Issues()
+        self.authenticator = Authenticator(self.issues, self.clock)
+
+    def refusal(self, certificate: bytes | None, bearer: bytes | None) -> Unauthorized:
+        """Return the error with which they are refused."""
+        error = self.assertRaises(Unauthorized, self.authenticator.authenticate, certificate, bearer)
+        assert isinstance(error, Unauthorized)
+        return error
+
+    def test_either(self) -> None:
+        """A certificate and a token are as good as each other."""
+        issue = Issue()
+        self.issues.put(b"secret", issue)
+        for shown in ((b"secret", None), (None, b"secret")):
+            who = self.authenticator.authenticate(*shown)
+            self.assertEqual((who.user, who.groups, who.credential), ("jane", ("dev", "qa"), issue))
+            self.assertNotIn("secret", repr(who))
+
+    def test_anonymous(self) -> None:
+        """Hole 1: who shows nothing is refused, and told what to do."""
+        error = self.refusal(None, None)
+        self.assertIn("tower kubeconfig", str(error))
+        self.assertEqual(error.reason, "anonymous")
+
+    def test_unknown(self) -> None:
+        """What was never issued is refused, without showing it."""
+        for shown in ((b"guess", None), (None, b"guess"), (None, b""), (None, b"x" * (TOKEN_LIMIT + 1))):
+            self.assertNotIn("guess", str(self.refusal(*shown)))
+
+    def test_both(self) -> None:
+        """With both, the certificate counts if it is good, else the token; if neither, the first is named."""
+        self.issues.put(b"certificate", Issue(user="cert"))
+        self.issues.put(b"token", Issue(user="token"))
+        self.assertEqual(self.authenticator.authenticate(b"certificate", b"token").user, "cert")
+        self.assertEqual(self.authenticator.authenticate(b"stranger", b"token").user, "token")
+        self.assertIn("client certificate", str(self.refusal(b"stranger", b"guess")))
+
+    def test_expired(self) -> None:
+        """From its last second on it is refused, at the door and on connections that were let in."""
+        self.issues.put(b"secret", Issue(expires=100.0))
+        self.clock.advance(99.9)
+        who = self.authenticator.authenticate(None, b"secret")
+        self.authenticator.check(who)
+        self.clock.advance(0.1)
+        for error in (
+            self.refusal(None, b"secret"),
+            self.assertRaises(Unauthorized, self.authenticator.check, who),
+        ):
+            self.assertIn(
+                "the credential of jane for cluster alpha expired at 1970-01-01T00:01:40Z", str(error)
+            )
+
+    def test_revoked(self) -> None:
+        """A revoked one is refused at once, also on connections that were let in."""
+        self.issues.put(b"secret", Issue())
+        who = self.authenticator.authenticate(b"secret", None)
+        self.issues.put(b"secret", Issue(revoked=True))
+        self.assertIn("was revoked", str(self.refusal(b"secret", None)))
+        self.assertIn("was revoked", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
+
+    def test_gone(self) -> None:
+        """One whose cluster was removed, and with it the credential, is refused on open connections too."""
+        self.issues.put(b"secret", Issue())
+        who = self.authenticator.authenticate(b"secret", None)
+        self.issues.all.clear()
+        error = self.assertRaises(Unauthorized, self.authenticator.check, who)
+        self.assertIn("withdrawn", str(error))
+
+
+class AuthorizeTests(SynchronousTestCase):
+    def test_its_cluster(self) -> None:
+        """A credential opens the cluster it is for and no other, nor Tower's own API."""
+        jane = identity(Issue(groups=("tower:admins",)))
+        authorize_cluster(jane, "alpha", "u-1")
+        error = self.assertRaises(Forbidden, authorize_cluster, jane, "beta", "u-2")
+        self.assertEqual(
+            str(error), "the credential of jane is for cluster alpha and does not open cluster beta"
+        )
+        self.assertRaises(Forbidden, authorize_api, jane)
+
+    def test_same_name_again(self) -> None:
+        """Nor does it open a later cluster of the same name."""
+        error = self.assertRaises(Forbidden, authorize_cluster, identity(Issue()), "alpha", "u-9")
+        self.assertIn("an earlier cluster alpha", str(error))
+
+    def test_api(self) -> None:
+        """Tower's own API is for admins with a credential for it, who are nobody in a cluster."""
+        admin = identity(Issue(cluster="", cluster_uid="", user="root", groups=("tower:admins",)))
+        authorize_api(admin)
+        self.assertRaises(Forbidden, authorize_cluster, admin, "alpha", "u-1")
+        self.assertRaises(Forbidden, authorize_cluster, admin, "", "")
+        other = identity(Issue(cluster="", cluster_uid="", groups=("dev",)))
+        self.assertIn("tower:admins", str(self.assertRaises(Forbidden, authorize_api, other)))
+
+
+class BearerTests(SynchronousTestCase):
+    def test_forms(self) -> None:
+        """The scheme's case and blanks around do not matter; other schemes hold no token."""
+        cases = [
+            (None, None),
+            (b"", None),
+            (b"Bearer", None),
+            (b"Bearer ", None),
+            (b"Basic dTpw", None),
+            (b"Bearertoken", None),
+            (b"Bearer abc", b"abc"),
+            (b"bEARER  abc \t", b"abc"),
+            (b"Bearer a b", b"a b"),
+        ]
+        for value, token in cases:
+            self.assertEqual(bearer_token(value), token, value)
+
+
+class GrantTests(SynchronousTestCase):
+    def refusal(self, user: str, groups: Iterable[str] = ()) -> str:
+        """Return the text with which the names are refused."""
+        return str(self.assertRaises(Invalid, check_grant, user, groups))
+
+    def test_ordinary(self) -> None:
+        """Names of people and groups, of any script, are granted."""
+        check_grant("jane@example.com", ["dev", "Team Ä", "oidc:ops"])
+
+    def test_reserved(self) -> None:
+        """Kubernetes' and Tower's own names are not, as user or group."""
+        for name in ("system:admin", "system:masters", "tower:admins", "system:"):
+            self.assertIn(repr(name), self.refusal(name))
+            self.assertIn(f"group {name!r}", self.refusal("jane", ["dev", name]))
+
+    def test_not_names(self) -> None:
+        """Nothing that breaks a header, nothing that looks like another name, nothing endless."""
+        for name in ("", " ", " jane", "jane ", "a\r\nb", "a\0", "\x7f", "a\u200bb", "\ud800", "x" * 254):
+            self.refusal(name)
+        self.assertIn("64 at most", self.refusal("jane", map(str, range(65))))
