@@ -1,0 +1,300 @@
+"""The clusters there are: adding, changing and removing them, and a port for each."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from attrs import evolve
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from tower.cluster import (
+    API_VERSION,
+    Cluster,
+    Condition,
+    ConditionStatus,
+    Live,
+    check_metadata,
+    check_name,
+    decode,
+    encode,
+    timestamp,
+    to_object,
+)
+from tower.errors import AlreadyExists, Conflict, NotFound
+from tower.store import (
+    Create,
+    Delete,
+    DeleteWhere,
+    Event,
+    EventType,
+    IStore,
+    Operation,
+    Record,
+    RecordChanged,
+    RecordExists,
+    RecordMissing,
+    Update,
+    Watch,
+)
+
+__all__ = [
+    "API_VERSION",
+    "Cluster",
+    "Clusters",
+    "Condition",
+    "ConditionStatus",
+    "Live",
+    "check_name",
+    "timestamp",
+    "to_object",
+]
+
+#: Most clusters that one proxy takes.
+CLUSTER_LIMIT = 10_000
+
+#: How often a change is tried again after somebody else changed the same record.
+_ATTEMPTS = 10
+
+
+class Clusters:
+    """The clusters in a store.
+
+    :param ports: what the clusters' own ports are taken from; None gives none.
+    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    """
+
+    def __init__(self, store: IStore, ports: range | None, clock: IReactorTime) -> None:
+        self.ports = ports
+        self._store = store
+        self._clock = clock
+        # Decoding costs more than it looks on the path of every request.
+        self._decoded: dict[str, Cluster] = {}
+        self._watch = store.watch("clusters", self._forget)
+
+    def get(self, name: str) -> Cluster | None:
+        """Return the cluster of that name, or None."""
+        record = self._store.get("clusters", name)
+        if record is None:
+            return None
+        cluster = self._decoded.get(name)
+        if cluster is None or cluster.resource_version != record.version:
+            cluster = self._decoded[name] = decode(record)
+        return cluster
+
+    def require(self, name: str) -> Cluster:
+        """Return the cluster of that name.
+
+        :raise NotFound: there is none; the text names the cure.
+        """
+        cluster = self.get(name)
+        if cluster is None:
+            raise _missing(name)
+        return cluster
+
+    def list(self) -> list[Cluster]:
+        """Return all clusters, by name."""
+        return [self.require(name) for name in sorted(self._store.snapshot("clusters"))]
+
+    def listening_port(self, cluster: Cluster) -> int | None:
+        """Return the port that is to be open for *cluster* now, if any."""
+        return cluster.kubernetes_port if cluster.enabled and self.ports is not None else None
+
+    def add(
+        self,
+        name: str,
+        *,
+        enabled: bool = True,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> Deferred[Cluster]:
+        """Add a cluster, with a port of its own if there are ports.
+
+        Fails with `Invalid`, `AlreadyExists`, or `Conflict` when all ports are taken.
+        """
+        return Deferred.fromCoroutine(self._add(name, enabled, dict(labels or {}), dict(annotations or {})))
+
+    def remove(self, name: str, uid: str | None = None) -> Deferred[Cluster]:
+        """Remove a cluster, with its tokens, keys, credentials and port, in one transaction.
+
+        Fails with `NotFound`.
+
+        :param uid: remove only the cluster of this uid, else fail with `Conflict`.
+        :return: what was removed.
+        """
+        return Deferred.fromCoroutine(self._remove(name, uid))
+
+    def set_enabled(self, name: str, enabled: bool) -> Deferred[Cluster]:
+        """Serve the cluster or not; fails with `NotFound`."""
+        return self.change(name, lambda cluster: evolve(cluster, enabled=enabled))
+
+    def set_condition(
+        self, name: str, kind: str, status: ConditionStatus, reason: str, message: str
+    ) -> Deferred[Cluster]:
+        """Record an observation; the time of transition is kept as long as *status* is the same.
+
+        Fails with `NotFound`.
+        """
+
+        def observed(cluster: Cluster) -> Cluster:
+            old = cluster.condition(kind)
+            when = old.last_transition if old and old.status == status else self._clock.seconds()
+            new = Condition(kind, status, reason, message, when)
+            if old is None:
+                return evolve(cluster, conditions=(*cluster.conditions, new))
+            return evolve(cluster, conditions=tuple(new if c is old else c for c in cluster.conditions))
+
+        return self.change(name, observed)
+
+    def change(
+        self, name: str, edit: Callable[[Cluster], Cluster], version: int | None = None
+    ) -> Deferred[Cluster]:
+        """Replace what `edit` may change: ``enabled``, ``conditions``, ``labels``, ``annotations``.
+
+        Fails with `NotFound`, with `Invalid`, and with what *edit* raises.
+
+        :param edit: a pure function; it is called again when somebody else was faster.
+        :param version: change only this resource version, else fail with `Conflict`.
+        """
+        return Deferred.fromCoroutine(self._change(name, edit, version))
+
+    def assign_ports(self) -> Deferred[None]:
+        """Give a port to each cluster that has none, as after ``--cluster-ports none``."""
+        return Deferred.fromCoroutine(self._assign_ports())
+
+    def watch(self, callback: Callable[[EventType, Cluster], None]) -> Watch:
+        """Call *callback* for each cluster ADDED, MODIFIED or DELETED from now on."""
+        return self._store.watch("clusters", lambda event: callback(event.type, decode(event.record)))
+
+    def changes(self, since: int) -> Sequence[tuple[EventType, Cluster]]:
+        """Return what happened after a resource version; see `IStore.changes`."""
+        return [(event.type, decode(event.record)) for event in self._store.changes("clusters", since)]
+
+    def stop(self) -> None:
+        """Follow the store no longer."""
+        self._watch.stop()
+        self._decoded.clear()
+
+    async def _add(
+        self, name: str, enabled: bool, labels: dict[str, str], annotations: dict[str, str]
+    ) -> Cluster:
+        check_name(name)
+        if len(self._store.snapshot("clusters")) >= CLUSTER_LIMIT:
+            raise Conflict(f"cluster {name} cannot be added: there are {CLUSTER_LIMIT}, the most allowed")
+        cluster = Cluster(
+            name,
+            str(uuid.UUID(bytes=secrets.token_bytes(16), version=4)),
+            0,
+            self._clock.seconds(),
+            enabled=enabled,
+            labels=labels,
+            annotations=annotations,
+        )
+        check_metadata(cluster)
+
+        def write(port: int | None) -> list[Operation]:
+            value = encode(evolve(cluster, kubernetes_port=port))
+            return [Create("clusters", name, value), *_claim(port, cluster)]
+
+        try:
+            record = await self._with_port(cluster, write)
+        except RecordExists as e:
+            raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
+        return decode(record)
+
+    async def _remove(self, name: str, uid: str | None) -> Cluster:
+        async def attempt() -> Cluster:
+            cluster = self.require(name)
+            if uid is not None and uid != cluster.uid:
+                raise Conflict(f"cluster {name} is another one than was meant: its uid is {cluster.uid}")
+            operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
+            operations += [
+                DeleteWhere(kind, "cluster_uid", cluster.uid)
+                for kind in ("ports", "jointokens", "agentkeys", "credentials")
+            ]
+            (record, *_) = await self._store.transact(operations)
+            assert record is not None
+            return decode(record)
+
+        return await self._persist(name, attempt)
+
+    async def _change(self, name: str, edit: Callable[[Cluster], Cluster], version: int | None) -> Cluster:
+        async def attempt() -> Cluster:
+            cluster = self.require(name)
+            if version is not None and version != cluster.resource_version:
+                raise Conflict(f"cluster {name} was changed in between: read it again and retry")
+            edited = edit(cluster)
+            check_metadata(edited)
+            record = await self._store.update("clusters", name, encode(edited), cluster.resource_version)
+            return decode(record)
+
+        return await self._persist(name, attempt)
+
+    async def _persist(self, name: str, attempt: Callable[[], Awaitable[Cluster]]) -> Cluster:
+        """Repeat *attempt*, which reads and writes, while others write in between."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await attempt()
+            except RecordMissing as e:
+                raise _missing(name) from e
+            except RecordChanged:
+                continue
+        raise Conflict(f"cluster {name} changes too often: try again")
+
+    async def _with_port(
+        self, cluster: Cluster, operations: Callable[[int | None], Sequence[Operation]]
+    ) -> Record:
+        """Transact *operations* with a free port, another one each time the port was just taken."""
+        if self.ports is None:
+            (record, *_) = await self._store.transact(operations(None))
+            assert record is not None
+            return record
+        tried: set[str] = set()
+        while True:
+            taken = self._store.snapshot("ports")
+            free = (port for port in self.ports if str(port) not in taken and str(port) not in tried)
+            port = next(free, None)
+            if port is None:
+                raise Conflict(
+                    f"cluster {cluster.name} cannot have a port: all {len(self.ports)} of --cluster-ports "
+                    f"{self.ports.start}-{self.ports.stop - 1} are taken; give the proxy a larger range"
+                )
+            try:
+                (record, *_) = await self._store.transact(operations(port))
+            except RecordExists as e:
+                if e.kind != "ports":
+                    raise
+                tried.add(e.name)
+            else:
+                assert record is not None
+                return record
+
+    async def _assign_ports(self) -> None:
+        if self.ports is None:
+            return
+        for cluster in self.list():
+            if cluster.kubernetes_port is None:
+                await self._assign_port(cluster)
+
+    async def _assign_port(self, cluster: Cluster) -> None:
+        def write(port: int | None) -> list[Operation]:
+            value = encode(evolve(cluster, kubernetes_port=port))
+            update = Update("clusters", cluster.name, value, cluster.resource_version)
+            return [update, *_claim(port, cluster)]
+
+        await self._with_port(cluster, write)
+
+    def _forget(self, event: Event) -> None:
+        if event.type == "DELETED":
+            self._decoded.pop(event.record.name, None)
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"cluster {name} not found: 'tower cluster list' shows all, 'tower cluster add' adds one")
+
+
+def _claim(port: int | None, cluster: Cluster) -> Iterable[Operation]:
+    if port is not None:
+        yield Create("ports", str(port), {"cluster": cluster.name, "cluster_uid": cluster.uid})
