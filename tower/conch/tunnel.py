@@ -95,17 +95,21 @@ class SSH(Protocol):
         """Announce that we will soon be gone."""
 
 
-class Frames(Protocol):
-    """What a tunnel uses of `tower.web.frames`."""
+class Reader(Protocol):
+    """What a tunnel uses of `tower.web.frames.FrameReader`."""
 
     def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
-        """See `tower.web.frames.FrameReader.feed`."""
+        """Take frames apart."""
+
+
+class Writer(Protocol):
+    """What a tunnel uses of `tower.web.frames.FrameWriter`."""
 
     def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
-        """See `tower.web.frames.FrameWriter.wrap_into`."""
+        """Make a frame in place."""
 
     def wrap(self, payload: bytes, opcode: int = 2) -> bytes:
-        """See `tower.web.frames.FrameWriter.wrap`."""
+        """Return a frame."""
 
 
 class BufferPool:
@@ -149,7 +153,7 @@ class Tunnel:
     _log = Logger()
     disconnecting = False
 
-    def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Frames, writer: Frames) -> None:
+    def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Reader, writer: Writer) -> None:
         self._reactor = reactor
         self._pipe = pipe
         self._ssh = ssh

@@ -1,0 +1,82 @@
+"""The condition ``AgentAvailable`` of each cluster, kept true to its tunnels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.clusters import Clusters, ConditionStatus
+from tower.errors import NotFound
+from tower.tunnels import Tunnels
+
+#: The condition's type, as upstream's CRD has it.
+AGENT_AVAILABLE = "AgentAvailable"
+
+#: How long a cluster may be without an agent before the condition says so: a reconnect is no news, s.
+GRACE = 10.0
+
+
+class Availability(Service):
+    """Follows the tunnels; only a change that lasts is written.
+
+    :param reactor: an ``IReactorTime``.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, clusters: Clusters, tunnels: Tunnels, grace: float = GRACE) -> None:
+        self._reactor = reactor
+        self._clusters = clusters
+        self._tunnels = tunnels
+        self._grace = grace
+        self._timers: dict[str, Any] = {}
+        self._writing: set[Deferred[Any]] = set()
+        tunnels.watch(self._changed)
+
+    def startService(self) -> None:
+        """Begin: what the last run left behind is only believed for the grace period."""
+        super().startService()  # type: ignore[no-untyped-call]
+        for cluster in self._clusters.list():
+            self._changed(cluster.name)
+
+    def _changed(self, name: str) -> None:
+        if not self.running:
+            return
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+        if self._tunnels.live(name):
+            self._set(name, "True", "AgentConnected", "Agent has connected to proxy successfully.")
+        else:
+            self._timers[name] = self._reactor.callLater(self._grace, self._still_without, name)
+
+    def _still_without(self, name: str) -> None:
+        del self._timers[name]
+        self._set(name, "False", "AgentDisconnected", f"The {self._tunnels.why_not(name)}.")
+
+    def _set(self, name: str, status: ConditionStatus, reason: str, message: str) -> None:
+        cluster = self._clusters.get(name)
+        if cluster is None:
+            return
+        known = cluster.condition(AGENT_AVAILABLE)
+        if known is not None and known.status == status:
+            return
+        writing = self._clusters.set_condition(name, AGENT_AVAILABLE, status, reason, message)
+        self._writing.add(writing)
+        writing.addErrback(self._not_written, name)
+        writing.addBoth(lambda _: self._writing.discard(writing))
+
+    def _not_written(self, failure: Failure, name: str) -> None:
+        if not failure.check(NotFound):  # removed in between
+            self._log.failure("cannot write the condition of {cluster}", failure, cluster=name)
+
+    def stopService(self) -> None:
+        """Stop; what is being written is the store's to finish."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

@@ -1,0 +1,162 @@
+"""Where agents come in: an SSH server over each WebSocket, and a live tunnel once the agent proved itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import TimeoutError as TooLate
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.budget import Budget
+from tower.clusters import Cluster
+from tower.conch.keys import KeyPair
+from tower.conch.transport import AgentPeer, ServerTransport
+from tower.conch.tunnel import Tunnel
+from tower.errors import Unauthorized
+from tower.pipes import Pipe
+from tower.tunnels import Tunnels
+from tower.web.frames import FrameReader, FrameWriter
+
+
+class Enrolment(Protocol):
+    """What is needed of `tower.jointokens.JoinTokens`."""
+
+    def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
+        """Return whether that key may serve that cluster."""
+
+    def enrol(self, cluster: str, token: str, fingerprint: str, public_key_blob: bytes) -> Deferred[None]:
+        """Spend a use of *token* on that key."""
+
+
+class Gate:
+    """Lets in whose key or token is good, as long as the cluster is enabled.
+
+    :param find: returns a cluster by name.
+    """
+
+    def __init__(self, find: Callable[[str], Cluster | None], enrolment: Enrolment) -> None:
+        self._find = find
+        self._enrolment = enrolment
+
+    def is_open(self, cluster: str) -> bool:
+        """Return whether that cluster is there and enabled."""
+        found = self._find(cluster)
+        return found is not None and found.enabled
+
+    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool:
+        """Return whether that key may serve that cluster now."""
+        return self.is_open(cluster) and self._enrolment.is_enrolled(cluster, fingerprint)
+
+    def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> Deferred[None]:
+        """Spend a use of *token* on that key; unknown and disabled clusters look like a bad token."""
+        found = self._find(cluster)
+        if found is not None and not found.enabled:
+            refused: Deferred[None] = Deferred()
+            refused.errback(Unauthorized(reason=f"cluster {cluster} is disabled"))
+            return refused
+        return self._enrolment.enrol(cluster, token, fingerprint, blob)
+
+
+class Reception(Service):
+    """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
+
+    :param host_keys: ours; see `tower.conch.transport.ServerTransport`.
+    :param keepalive: how often agents are probed, s.
+    :param epoch: returns the time of day, s since the epoch.
+    :param grace: how long a stop waits for connections to close, s.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        tunnels: Tunnels,
+        gate: Gate,
+        host_keys: Sequence[KeyPair],
+        budget: Budget,
+        *,
+        keepalive: float,
+        epoch: Callable[[], float],
+        grace: float = 5.0,
+    ) -> None:
+        self._reactor = reactor
+        self._tunnels = tunnels
+        self._gate = gate
+        self._host_keys = host_keys
+        self._budget = budget
+        self._keepalive = keepalive
+        self._epoch = epoch
+        self._grace = grace
+        self._open: set[Tunnel] = set()
+        self._all_gone: Deferred[None] | None = None
+
+    def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
+        """Take the connection of an agent whose WebSocket is open.
+
+        :return: fires once the agent is let in or gone.
+        """
+        ssh = ServerTransport(self._reactor, self._host_keys, self._gate, keepalive=self._keepalive)
+        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=True), FrameWriter(to_server=False))
+        self._open.add(tunnel)
+        tunnel.lost.addCallback(self._gone, tunnel)
+        settled = ssh.ready.addCallbacks(
+            self._welcome, self._not_let_in, callbackArgs=(tunnel,), errbackArgs=(tunnel,)
+        )
+        tunnel.start(leftover)
+        return settled
+
+    def _welcome(self, peer: AgentPeer, tunnel: Tunnel) -> None:
+        tunnel.open_up(peer.name, peer.fingerprint, peer.hello.version, self._epoch(), self._budget)
+        if not self.running or not self._gate.is_enrolled(peer.name, peer.fingerprint):
+            tunnel.close("this agent may not serve that cluster any more")
+            return
+        self._log.info(
+            "agent of {cluster} connected from {peer}, key {key}, version {version}",
+            cluster=peer.name,
+            peer=tunnel.peer,
+            key=peer.fingerprint,
+            version=peer.hello.version,
+        )
+        self._tunnels.add(tunnel)
+
+    def _not_let_in(self, failure: Failure, tunnel: Tunnel) -> None:
+        self._log.info(
+            "agent at {peer} was not let in: {reason}", peer=tunnel.peer, reason=failure.getErrorMessage()
+        )
+
+    def _gone(self, reason: Exception, tunnel: Tunnel) -> None:
+        self._open.discard(tunnel)
+        if tunnel.name:
+            self._log.info(
+                "agent of {cluster} at {peer} is gone: {reason}",
+                cluster=tunnel.name,
+                peer=tunnel.peer,
+                reason=str(reason),
+            )
+            self._tunnels.remove(tunnel)
+        waiting = self._all_gone
+        if waiting is not None and not self._open:
+            self._all_gone = None
+            waiting.callback(None)
+
+    def stopService(self) -> Deferred[None]:
+        """Close all tunnels; fires when they are closed, or after the grace period."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for tunnel in list(self._open):
+            tunnel.close("the proxy is stopping")
+        if not self._open:
+            return succeed(None)
+        self._all_gone = Deferred()
+        self._all_gone.addTimeout(self._grace, self._reactor)
+        return self._all_gone.addErrback(self._cut)
+
+    def _cut(self, failure: Failure) -> None:
+        failure.trap(TooLate)
+        self._all_gone = None
+        for tunnel in list(self._open):
+            tunnel.abortConnection()
