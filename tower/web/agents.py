@@ -56,9 +56,7 @@ class _AgentSocket(WebSocketServerProtocol):
     def onConnect(self, request: ConnectionRequest) -> str:
         """Take the one subprotocol that we speak."""
         if request.protocols != [TOWER_V2]:
-            raise ConnectionDeny(  # type: ignore[no-untyped-call]
-                ConnectionDeny.BAD_REQUEST, f"agents speak {TOWER_V2} here"
-            )
+            raise ConnectionDeny(ConnectionDeny.BAD_REQUEST, f"agents speak {TOWER_V2} here")
         return TOWER_V2
 
     def onOpen(self) -> None:
@@ -92,8 +90,8 @@ class AgentEndpoint:
         self._limit = limit
         self.pending = 0
         self.refused = 0
-        factory = WebSocketServerFactory(server="", reactor=reactor)  # type: ignore[no-untyped-call]
-        factory.setProtocolOptions(  # type: ignore[no-untyped-call]
+        factory = WebSocketServerFactory(server="", reactor=reactor)
+        factory.setProtocolOptions(
             versions=[13],
             webStatus=False,
             openHandshakeTimeout=0,  # the head is here in full when we are called

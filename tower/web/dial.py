@@ -147,7 +147,7 @@ class _ClientSocket(WebSocketClientProtocol):
         """Say what to ask for."""
         url = self._url
         host = f"[{url.host}]" if ":" in url.host else url.host
-        return ConnectingRequest(  # type: ignore[no-untyped-call]
+        return ConnectingRequest(
             host=host,
             port=url.port,
             resource=url.resource,
@@ -257,10 +257,8 @@ class Dialer:
         self._hashes = hashes
         self._proxy = proxy
         self._connect = connect
-        self._factory = WebSocketClientFactory(  # type: ignore[no-untyped-call]
-            protocols=[TOWER_V2], reactor=reactor
-        )
-        self._factory.setProtocolOptions(  # type: ignore[no-untyped-call]
+        self._factory = WebSocketClientFactory(protocols=[TOWER_V2], reactor=reactor)
+        self._factory.setProtocolOptions(
             openHandshakeTimeout=0,  # ours runs on our own clock
             maxFramePayloadSize=1,
             maxMessagePayloadSize=1,
@@ -322,6 +320,6 @@ class Dialer:
         """Give *waiting* its time; it is cancelled after that."""
 
         def too_late(_: object, seconds: float) -> Failure:
-            return Failure(DialFailed(f"{text} in {seconds:g} s"))  # type: ignore[no-untyped-call]
+            return Failure(DialFailed(f"{text} in {seconds:g} s"))
 
         return waiting.addTimeout(ANSWER_TIMEOUT, self._reactor, too_late)
