@@ -7,10 +7,11 @@ TRIAL := $(PY) -m twisted.trial
 # What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
-UNIT := $(sort $(shell find tests -name 'test_*.py' -not -path 'tests/integration/*'))
-INTEGRATION := $(sort $(wildcard tests/integration/test_*.py))
+modules = $(sort $(subst /,.,$(basename $(1))))
+UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*"))
+INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 # The integration tests that need neither a real API server nor long.
-QUICK := $(filter %/test_cli.py %/test_openssh.py,$(INTEGRATION))
+QUICK := $(filter %.test_cli %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 LINTED := tower tests benchmarks demo twisted tap setup.py
 
