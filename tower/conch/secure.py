@@ -379,6 +379,8 @@ class SecureTransport(SSHTransportBase):
                 self.fail(PeerError("too much waits for the end of a key exchange"))
             return
         self.transport.write(self.sealer.seal(b"%c%b" % (messageType, payload)))
+        if messageType >= 50:
+            self.rekey_if_due()
 
     def _let_go(self) -> None:
         """Send what the key exchange held back."""
