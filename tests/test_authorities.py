@@ -13,10 +13,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.trust import DAY, NOW, Files, authority, below, common_name, pair, rsa_authority, signed
+from tests.trust import DAY, NOW, authority, below, common_name, pair, rsa_authority, signed
 from tower.authorities import PUBLISHED_AUTHORITIES, given_authority, own_authority
 from tower.errors import ConfigurationError
 from tower.pki import Authority, pem_of_key
+from tower.statedir import StateDir
 
 #: The certificate whose key is ``certs/ca.key`` in KubeSphere Tower's repository.
 PUBLISHED = """\
@@ -43,14 +44,15 @@ d5+S3uWJdamHKWp0GPUYQZYOlZIOoLzY7K5mjQ+VuCp7wyYETw8huA2ttEs=
 class OwnAuthorityTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Begin with an empty directory."""
-        self.files = Files(self.mktemp())
+        self.files = StateDir(self.mktemp())
 
     def test_born_once(self) -> None:
         """An authority is born when there is none, kept as a private file, and the same ever after."""
         born = own_authority(self.files, "users-ca", NOW)
         again = own_authority(self.files, "users-ca", NOW + 365 * DAY)
         self.assertEqual(born.pem, again.pem)
-        self.assertEqual(self.files.modes, {"users-ca.pem": 0o600})
+        mode = (self.files.path / "users-ca.pem").stat().st_mode
+        self.assertEqual(mode & 0o777, 0o600)
 
     def test_two_are_two(self) -> None:
         """The one for users and the one for serving have different keys and different names."""

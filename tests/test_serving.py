@@ -8,9 +8,23 @@ from collections.abc import Sequence
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.trust import DAY, Files, authority, below, client_context, der, rsa_authority, shake
+from tests.trust import DAY, authority, below, client_context, der, rsa_authority, shake
+from tower.errors import ConfigurationError
 from tower.pki import Authority
 from tower.serving import LIFETIME, STATE_FILE, Serving, serving_names
+from tower.statedir import StateDir
+
+
+class FullDisk(StateDir):
+    """A state directory that can run full."""
+
+    full = False
+
+    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
+        """Write, unless the disk is full."""
+        if self.full:
+            raise ConfigurationError("cannot write: No space left on device")
+        super().write(name, data, mode)
 
 
 class ServingTests(SynchronousTestCase):
@@ -18,7 +32,7 @@ class ServingTests(SynchronousTestCase):
         """Begin with an empty state directory and two authorities."""
         # TLS clients look at the real clock.
         self.now = self.begin = time.time()
-        self.files = Files(self.mktemp())
+        self.files = StateDir(self.mktemp())
         self.authority = authority("serving", now=self.begin)
         self.users = authority("users", now=self.begin)
 
@@ -165,17 +179,14 @@ class ServingTests(SynchronousTestCase):
 
     def test_failed_renewal(self) -> None:
         """A renewal that fails is logged, raises nothing, and the old certificate stays."""
+        self.files = FullDisk(self.files.path)
         serving = self.serving()
         until = serving.not_after
-
-        def full(name: str, data: bytes, mode: int = 0o600) -> None:
-            raise OSError(28, "No space left on device")
-
-        self.files.write = full  # type: ignore[method-assign]
+        self.files.full = True
         self.now = self.begin + LIFETIME * 0.7
         serving.renew()
         self.assertEqual(serving.not_after, until)
-        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(ConfigurationError)), 1)
 
 
 class NamesTests(SynchronousTestCase):

@@ -20,27 +20,6 @@ NOW = 1_700_000_000.0
 DAY = 86400.0
 
 
-class Files:
-    """A state directory without its checks."""
-
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-        self.path.mkdir(exist_ok=True)
-        self.modes: dict[str, int] = {}
-
-    def read(self, name: str) -> bytes | None:
-        """Return a file's content."""
-        try:
-            return (self.path / name).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
-        """Replace a file."""
-        self.modes[name] = mode
-        (self.path / name).write_bytes(data)
-
-
 def authority(name: str = "test", lifetime: float = 3650 * DAY, now: float = NOW) -> Authority:
     """Return a new authority with an elliptic curve key."""
     return self_signed(common_name(name), lifetime, now)

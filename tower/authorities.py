@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Protocol
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -22,6 +21,7 @@ from tower.pki import (
     public_key_hash,
     self_signed,
 )
+from tower.statedir import StateDir
 
 #: How long an authority lives that is born here, s.
 LIFETIME = 10 * 365 * 86400.0
@@ -42,21 +42,7 @@ _RSA_BITS = 2048
 _FILE_LIMIT = 1 << 20
 
 
-class StateFiles(Protocol):
-    """What is needed of the state directory; see `tower.statedir.StateDir`."""
-
-    @property
-    def path(self) -> Path:
-        """The directory."""
-
-    def read(self, name: str) -> bytes | None:
-        """Return the file's content, or None when there is no such file."""
-
-    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
-        """Replace the file in one step."""
-
-
-def own_authority(state: StateFiles, name: str, now: float) -> Authority:
+def own_authority(state: StateDir, name: str, now: float) -> Authority:
     """Return the authority kept in the state directory as ``<name>.pem``, born there when there is none.
 
     Key and certificate are one file, so that no crash can leave one without the other.

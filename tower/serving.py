@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from cryptography import x509
 from twisted.logger import Logger
 
-from tower.authorities import StateFiles
 from tower.errors import ConfigurationError, TowerError
 from tower.pki import Authority, general_names, load_certificates
+from tower.statedir import StateDir
 
 #: How long a serving certificate lives, s.
 LIFETIME = 90 * 86400.0
@@ -52,7 +52,7 @@ class Serving:
 
     def __init__(
         self,
-        state: StateFiles,
+        state: StateDir,
         authority: Authority,
         users: Authority,
         names: Sequence[str],
@@ -121,9 +121,12 @@ class Serving:
         return now < begin or end < self._authority.not_after
 
     def _load(self) -> bool:
-        """Put what the state directory has into the context; tell whether key and certificate fit."""
+        """Put what the state directory has into the context; tell whether key and certificate fit.
+
+        The password is for a key that is encrypted, which then fails instead of asking the terminal.
+        """
         try:
-            self.context.load_cert_chain(self._state.path / STATE_FILE)
+            self.context.load_cert_chain(self._state.path / STATE_FILE, password="")
         except ssl.SSLError:
             return False
         return True

@@ -99,7 +99,7 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(self.load().ca_data, b"CA")
 
     def test_chosen_context(self) -> None:
-        """Another context than the current one can be chosen; for an unknown one those there are are named."""
+        """Another context than the current one can be chosen; for an unknown one all are named."""
         self.content["clusters"].append({"name": "d", "cluster": {"server": "http://localhost:8080/"}})
         self.content["contexts"].append({"name": "y", "context": {"cluster": "d"}})
         self.assertEqual(self.load("y"), KubeAccess("http://localhost:8080", files=(self.path,)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-import attrs
+from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
 from tower.web.identity import (
     TOKEN_LIMIT,
@@ -21,37 +22,49 @@ from tower.web.identity import (
 )
 
 
-@attrs.frozen
-class Issue:
-    """A credential as the store has it."""
-
-    id: str = "cred-1"
-    cluster: str = "alpha"
-    cluster_uid: str = "u-1"
-    user: str = "jane"
-    groups: tuple[str, ...] = ("dev", "qa")
-    expires: float = 100.0
-    revoked: bool = False
+def issue(
+    user: str = "jane",
+    *,
+    cluster: str = "alpha",
+    uid: str = "u-1",
+    groups: tuple[str, ...] = ("dev", "qa"),
+    expires: float = 100.0,
+    revoked: bool = False,
+) -> Credential:
+    """Return a credential as the store has it."""
+    return Credential(
+        id=f"c-{user}",
+        cluster=cluster,
+        cluster_uid=uid,
+        user=user,
+        groups=groups,
+        kind="token",
+        digest="",
+        issued=0.0,
+        expires=expires,
+        revoked_at=0.0 if revoked else None,
+    )
 
 
 class Issues:
     """All credentials."""
 
     def __init__(self) -> None:
-        self.all: dict[str, Issue] = {}
+        self.all: dict[str, Credential] = {}
 
-    def put(self, secret: bytes, issue: Issue) -> None:
+    def put(self, secret: bytes, credential: Credential) -> None:
         """Issue a credential, or change it."""
-        self.all[hashlib.sha256(secret).hexdigest()] = issue
+        digest = hashlib.sha256(secret).hexdigest()
+        self.all[digest] = evolve(credential, digest=digest)
 
-    def find(self, digest: str) -> Issue | None:
+    def find(self, digest: str) -> Credential | None:
         """Return one."""
         return self.all.get(digest)
 
 
-def identity(issue: Issue) -> Identity:
+def identity(credential: Credential) -> Identity:
     """Return who shows it."""
-    return Identity(issue.user, issue.groups, issue, "digest")
+    return Identity(credential.user, credential.groups, credential)
 
 
 class AuthenticatorTests(SynchronousTestCase):
@@ -69,11 +82,10 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def test_either(self) -> None:
         """A certificate and a token are as good as each other."""
-        issue = Issue()
-        self.issues.put(b"secret", issue)
+        self.issues.put(b"secret", issue())
         for shown in ((b"secret", None), (None, b"secret")):
             who = self.authenticator.authenticate(*shown)
-            self.assertEqual((who.user, who.groups, who.credential), ("jane", ("dev", "qa"), issue))
+            self.assertEqual((who.user, who.groups, who.credential.id), ("jane", ("dev", "qa"), "c-jane"))
             self.assertNotIn("secret", repr(who))
 
     def test_anonymous(self) -> None:
@@ -89,15 +101,15 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def test_both(self) -> None:
         """With both, the certificate counts if it is good, else the token; if neither, the first is named."""
-        self.issues.put(b"certificate", Issue(user="cert"))
-        self.issues.put(b"token", Issue(user="token"))
+        self.issues.put(b"certificate", issue("cert"))
+        self.issues.put(b"token", issue("token"))
         self.assertEqual(self.authenticator.authenticate(b"certificate", b"token").user, "cert")
         self.assertEqual(self.authenticator.authenticate(b"stranger", b"token").user, "token")
         self.assertIn("client certificate", str(self.refusal(b"stranger", b"guess")))
 
     def test_expired(self) -> None:
         """From its last second on it is refused, at the door and on connections that were let in."""
-        self.issues.put(b"secret", Issue(expires=100.0))
+        self.issues.put(b"secret", issue(expires=100.0))
         self.clock.advance(99.9)
         who = self.authenticator.authenticate(None, b"secret")
         self.authenticator.check(who)
@@ -112,25 +124,38 @@ class AuthenticatorTests(SynchronousTestCase):
 
     def test_revoked(self) -> None:
         """A revoked one is refused at once, also on connections that were let in."""
-        self.issues.put(b"secret", Issue())
+        self.issues.put(b"secret", issue())
         who = self.authenticator.authenticate(b"secret", None)
-        self.issues.put(b"secret", Issue(revoked=True))
+        self.issues.put(b"secret", issue(revoked=True))
         self.assertIn("was revoked", str(self.refusal(b"secret", None)))
         self.assertIn("was revoked", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
 
     def test_gone(self) -> None:
         """One whose cluster was removed, and with it the credential, is refused on open connections too."""
-        self.issues.put(b"secret", Issue())
+        self.issues.put(b"secret", issue())
         who = self.authenticator.authenticate(b"secret", None)
         self.issues.all.clear()
         error = self.assertRaises(Unauthorized, self.authenticator.check, who)
         self.assertIn("withdrawn", str(error))
 
+    def test_purged(self) -> None:
+        """One that has expired so long ago that it is forgotten still says so on an open connection."""
+        self.issues.put(b"secret", issue())
+        who = self.authenticator.authenticate(b"secret", None)
+        self.issues.all.clear()
+        self.clock.advance(1000)
+        self.assertIn("expired", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
+
+    def test_clock_set_back(self) -> None:
+        """One from the future is refused, saying that the clock is wrong."""
+        self.issues.put(b"secret", evolve(issue(expires=1e9), issued=1e6))
+        self.assertIn("clock", str(self.refusal(b"secret", None)))
+
 
 class AuthorizeTests(SynchronousTestCase):
     def test_its_cluster(self) -> None:
         """A credential opens the cluster it is for and no other, nor Tower's own API."""
-        jane = identity(Issue(groups=("tower:admins",)))
+        jane = identity(issue(groups=("tower:admins",)))
         authorize_cluster(jane, "alpha", "u-1")
         error = self.assertRaises(Forbidden, authorize_cluster, jane, "beta", "u-2")
         self.assertEqual(
@@ -140,16 +165,16 @@ class AuthorizeTests(SynchronousTestCase):
 
     def test_same_name_again(self) -> None:
         """Nor does it open a later cluster of the same name."""
-        error = self.assertRaises(Forbidden, authorize_cluster, identity(Issue()), "alpha", "u-9")
+        error = self.assertRaises(Forbidden, authorize_cluster, identity(issue()), "alpha", "u-9")
         self.assertIn("an earlier cluster alpha", str(error))
 
     def test_api(self) -> None:
         """Tower's own API is for admins with a credential for it, who are nobody in a cluster."""
-        admin = identity(Issue(cluster="", cluster_uid="", user="root", groups=("tower:admins",)))
+        admin = identity(issue("root", cluster="", uid="", groups=("tower:admins",)))
         authorize_api(admin)
         self.assertRaises(Forbidden, authorize_cluster, admin, "alpha", "u-1")
         self.assertRaises(Forbidden, authorize_cluster, admin, "", "")
-        other = identity(Issue(cluster="", cluster_uid="", groups=("dev",)))
+        other = identity(issue(cluster="", uid="", groups=("dev",)))
         self.assertIn("tower:admins", str(self.assertRaises(Forbidden, authorize_api, other)))
 
 
@@ -186,8 +211,7 @@ class GrantTests(SynchronousTestCase):
             self.assertIn(repr(name), self.refusal(name))
             self.assertIn(f"group {name!r}", self.refusal("jane", ["dev", name]))
 
-    def test_not_names(self) -> None:
-        """Nothing that breaks a header, nothing that looks like another name, nothing endless."""
-        for name in ("", " ", " jane", "jane ", "a\r\nb", "a\0", "\x7f", "a\u200bb", "\ud800", "x" * 254):
-            self.refusal(name)
+    def test_too_many(self) -> None:
+        """Groups are headers of every request, so there may not be any number."""
+        check_grant("jane", map(str, range(64)))
         self.assertIn("64 at most", self.refusal("jane", map(str, range(65))))

@@ -17,6 +17,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from tower.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
 
 #: The group whose members may use Tower's own API.
@@ -29,42 +30,10 @@ TOKEN_LIMIT = 8192
 GROUPS_LIMIT = 64
 
 
-class Issued(Protocol):
-    """What is needed of a credential; see `tower.credentials.Credential`."""
-
-    @property
-    def id(self) -> str:
-        """Names the credential; no secret."""
-
-    @property
-    def cluster(self) -> str:
-        """The cluster it is for; empty for Tower's own API."""
-
-    @property
-    def cluster_uid(self) -> str:
-        """The cluster's uid, so that a later one of the same name is another one."""
-
-    @property
-    def user(self) -> str:
-        """Whose it is."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """What groups he is in."""
-
-    @property
-    def expires(self) -> float:
-        """When it ends, s since the epoch."""
-
-    @property
-    def revoked(self) -> bool:
-        """Whether it was revoked."""
-
-
 class Issues(Protocol):
     """Finds what was issued; see `tower.credentials.Credentials`."""
 
-    def find(self, digest: str) -> Issued | None:
+    def find(self, digest: str) -> Credential | None:
         """Return the credential whose token, or certificate in DER, has this SHA-256 (hexadecimal)."""
 
 
@@ -78,8 +47,7 @@ class Identity:
 
     user: str
     groups: tuple[str, ...]
-    credential: Issued = attrs.field(repr=False)
-    digest: str = attrs.field(repr=False)
+    credential: Credential = attrs.field(repr=False)
 
 
 class Authenticates(Protocol):
@@ -128,7 +96,9 @@ class Authenticator:
 
         :raise Unauthorized: its credential has expired, was revoked, or is gone.
         """
-        self._valid(self._credentials.find(identity.digest), identity.credential)
+        credential = self._credentials.find(identity.credential.digest)
+        if credential is None or not credential.valid(self._clock.seconds()):
+            raise self._refusal(credential, identity.credential)
 
     def _known(self, what: str, secret: bytes) -> Identity:
         if len(secret) > TOKEN_LIMIT:
@@ -141,26 +111,33 @@ class Authenticator:
                 "or it ended long ago",
                 f"unknown {what}",
             )
-        self._valid(credential, credential)
-        return Identity(credential.user, tuple(credential.groups), credential, digest)
+        if not credential.valid(self._clock.seconds()):
+            raise self._refusal(credential, credential)
+        return Identity(credential.user, credential.groups, credential)
 
-    def _valid(self, now_there: Issued | None, shown: Issued) -> None:
-        """Raise unless *now_there*, what the store has of the credential *shown*, is good."""
-        if now_there is None:
-            raise Unauthorized(
-                f"{_described(shown)} was withdrawn, or its cluster removed", f"{shown.id} is gone"
+    def _refusal(self, kept: Credential | None, shown: Credential) -> Unauthorized:
+        """Return why a credential does not hold.
+
+        :param kept: what is known of it now.
+        :param shown: what was known when it was shown.
+        """
+        what, now = _described(shown), self._clock.seconds()
+        if kept is not None and kept.revoked:
+            return Unauthorized(f"{what} was revoked", f"{shown.id} was revoked")
+        if now >= shown.expires:
+            end = datetime.fromtimestamp(shown.expires, UTC)
+            return Unauthorized(
+                f"{what} expired at {end:%Y-%m-%dT%H:%M:%SZ}: ask for a new kubeconfig", f"{shown.id} expired"
             )
-        if now_there.revoked:
-            raise Unauthorized(f"{_described(shown)} was revoked", f"{shown.id} was revoked")
-        if self._clock.seconds() >= now_there.expires:
-            end = datetime.fromtimestamp(now_there.expires, UTC)
-            raise Unauthorized(
-                f"{_described(shown)} expired at {end:%Y-%m-%dT%H:%M:%SZ}: ask for a new kubeconfig",
-                f"{shown.id} expired",
-            )
+        if kept is None:
+            return Unauthorized(f"{what} was withdrawn, or its cluster removed", f"{shown.id} is gone")
+        return Unauthorized(
+            f"{what} was issued later than now: the proxy's clock was set back; ask for a new kubeconfig",
+            f"{shown.id} comes from the future",
+        )
 
 
-def _described(credential: Issued) -> str:
+def _described(credential: Credential) -> str:
     place = f"cluster {credential.cluster}" if credential.cluster else "Tower's own API"
     return f"the credential of {credential.user} for {place}"
 
@@ -205,15 +182,13 @@ def authorize_api(identity: Identity) -> None:
 def check_grant(user: str, groups: Iterable[str]) -> None:
     """Refuse names that Kubernetes and Tower keep for themselves: no kubeconfig for a cluster carries them.
 
+    What a name may look like at all is for `tower.credentials` to check.
+
     :raise Invalid: naming the value and the rule.
     """
     names = [("user", user), *(("group", group) for group in groups)]
     if len(names) > GROUPS_LIMIT + 1:
         raise Invalid(f"{len(names) - 1} groups: a kubeconfig may name {GROUPS_LIMIT} at most")
     for what, name in names:
-        if not name or not name.isprintable() or name != name.strip() or len(name) > 253:
-            raise Invalid(
-                f"{what} {name!r}: must be 1 to 253 printable characters without blanks around them"
-            )
         if name.startswith(("system:", "tower:")):
             raise Invalid(f"{what} {name!r}: names that begin with 'system:' or 'tower:' are reserved")
