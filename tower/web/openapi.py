@@ -1,0 +1,193 @@
+"""The OpenAPI documents of Tower's own API, in the versions that kubectl reads for validation and `explain`.
+
+Sans-IO.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from .accept import choose
+from .discovery import GROUP, GROUP_VERSION, VERSION, git_version
+
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+#: Where the group's document is, below `/openapi/v3/`.
+GROUP_KEY = f"apis/{GROUP_VERSION}"
+
+_TITLE = "Tower"
+_PREFIX = "io.kubesphere.cluster.v1alpha1"
+
+
+def _text(description: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "description": description, **more}
+
+
+def _object(description: str, properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "object", "description": description, "properties": properties, **more}
+
+
+def _metadata() -> dict[str, Any]:
+    strings = {"type": "object", "additionalProperties": {"type": "string"}}
+    return _object(
+        "Standard object's metadata.",
+        {
+            "name": _text("Name; unique."),
+            "uid": _text("Names this object among all that had its name."),
+            "resourceVersion": _text("Changes with every change of the object."),
+            "creationTimestamp": _text("When the object was created.", format="date-time"),
+            "labels": {**strings, "description": "Labels to select by."},
+            "annotations": {**strings, "description": "Notes of other programs."},
+        },
+    )
+
+
+def _kind_properties() -> dict[str, Any]:
+    return {
+        "apiVersion": _text("Version of this representation."),
+        "kind": _text("What this object represents."),
+        "metadata": _metadata(),
+    }
+
+
+def _cluster() -> dict[str, Any]:
+    condition = _object(
+        "One observation.",
+        {
+            "type": _text("Type of the condition, such as AgentAvailable."),
+            "status": _text("True, False or Unknown."),
+            "reason": _text("Machine-readable reason of the last transition."),
+            "message": _text("What it means, for people."),
+            "lastTransitionTime": _text("When the status last changed.", format="date-time"),
+        },
+    )
+    connection = _object(
+        "The way into the cluster.",
+        {
+            "type": _text("Always proxy: the cluster's agent dials out."),
+            "kubernetesAPIEndpoint": _text("URL that users reach the cluster at; read only."),
+            "kubernetesAPIServerPort": {
+                "type": "integer",
+                "description": "The cluster's own port on the proxy; read only.",
+            },
+        },
+    )
+    spec = _object(
+        "What is wanted of the cluster.",
+        {
+            "enable": {"type": "boolean", "description": "Whether the cluster may be used; true by default."},
+            "connection": connection,
+        },
+    )
+    status = _object(
+        "What is known of the cluster; read only.",
+        {
+            "conditions": {"type": "array", "items": condition, "description": "Observations."},
+            "agents": {"type": "integer", "description": "How many agents are connected."},
+            "agentVersion": _text("Version of a connected agent."),
+            "lastSeen": _text("When an agent was last connected.", format="date-time"),
+            "roundTripMilliseconds": {"type": "number", "description": "To an agent and back, ms."},
+        },
+    )
+    return _object(
+        "A Kubernetes cluster that is reached through Tower.",
+        {**_kind_properties(), "spec": spec, "status": status},
+    )
+
+
+def _credential() -> dict[str, Any]:
+    spec = _object(
+        "What was issued.",
+        {
+            "cluster": _text("The cluster it is for; empty for Tower's own API."),
+            "user": _text("Whose it is."),
+            "groups": {"type": "array", "items": {"type": "string"}, "description": "Groups of the user."},
+            "auth": _text("cert or token."),
+            "expirationTimestamp": _text("When it ends.", format="date-time"),
+        },
+    )
+    return _object("A credential of a user; deleting it revokes it.", {**_kind_properties(), "spec": spec})
+
+
+def _identified(schema: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {**schema, "x-kubernetes-group-version-kind": [_group_version_kind(kind)]}
+
+
+def _group_version_kind(kind: str) -> dict[str, str]:
+    return {"group": GROUP, "version": VERSION, "kind": kind}
+
+
+def _operation(action: str, kind: str, *parameters: str) -> dict[str, Any]:
+    reference = {"$ref": f"#/components/schemas/{_PREFIX}.{kind}"}
+    return {
+        "tags": [f"{GROUP}_{VERSION}"],
+        "operationId": f"{action}{kind}",
+        "parameters": [
+            {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
+            for name in parameters
+        ],
+        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _group_version_kind(kind),
+    }
+
+
+def group_document() -> dict[str, Any]:
+    """Return the OpenAPI 3 document of the group."""
+    base = f"/apis/{GROUP_VERSION}"
+    checked = ("dryRun", "fieldValidation")
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "uniqueItems": True}}
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": _TITLE, "version": git_version()},
+        "paths": {
+            f"{base}/clusters": {
+                "get": _operation("list", "Cluster", "fieldSelector", "labelSelector", "watch"),
+                "post": _operation("post", "Cluster", *checked),
+            },
+            f"{base}/clusters/{{name}}": {
+                "get": _operation("get", "Cluster"),
+                "patch": _operation("patch", "Cluster", *checked),
+                "delete": _operation("delete", "Cluster", "dryRun"),
+                "parameters": [name],
+            },
+            f"{base}/credentials": {"get": _operation("list", "Credential", "fieldSelector")},
+            f"{base}/credentials/{{name}}": {
+                "get": _operation("get", "Credential"),
+                "delete": _operation("delete", "Credential"),
+                "parameters": [name],
+            },
+        },
+        "components": {
+            "schemas": {
+                f"{_PREFIX}.Cluster": _identified(_cluster(), "Cluster"),
+                f"{_PREFIX}.Credential": _identified(_credential(), "Credential"),
+            }
+        },
+    }
+
+
+def index() -> dict[str, Any]:
+    """Return the answer to `/openapi/v3`: where each group's document is."""
+    digest = hashlib.sha256(json.dumps(group_document(), sort_keys=True).encode()).hexdigest()
+    return {"paths": {GROUP_KEY: {"serverRelativeURL": f"/openapi/v3/{GROUP_KEY}?hash={digest[:32]}"}}}
+
+
+def version_two(accept: str) -> tuple[str, bytes]:
+    """Return media type and body of the answer to `/openapi/v2`: a document that describes nothing.
+
+    Old clients insist on one, and do without validation of what is not in it.
+    """
+    media = choose(accept, ["application/json", PROTOBUF_V2]) or "application/json"
+    version = git_version()
+    if media == PROTOBUF_V2:  # the message gnostic.openapi.v2.Document
+        info = _field(1, _TITLE.encode()) + _field(2, version.encode())
+        return media, _field(1, b"2.0") + _field(2, info) + _field(8, b"")
+    document = {"swagger": "2.0", "info": {"title": _TITLE, "version": version}, "paths": {}}
+    return media, json.dumps(document).encode()
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """Return a length-delimited protobuf field of less than 128 B."""
+    return bytes((number << 3 | 2, len(value))) + value
