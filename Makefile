@@ -13,7 +13,6 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 # The integration tests that need neither a real API server nor long.
 QUICK := $(filter %.test_cli %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
-LINTED := tower tests benchmarks demo twisted tap setup.py
 
 .PHONY: help venv demo test check check-pythons lint format bench realcluster relock clean
 

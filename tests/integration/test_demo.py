@@ -1,0 +1,91 @@
+"""``make demo``: the lines that it prints work when they are pasted, and Ctrl-C ends all of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from .member import kubectls, member
+from .programs import Program, run, wait_for
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEMO_PATIENCE = 60.0  # s until the lines are there
+
+
+class DemoTests(SynchronousTestCase):
+    """Each kind of cluster that the demo puts behind its agent."""
+
+    def setUp(self) -> None:
+        """Make an empty folder with a kubectl to find."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        (self.folder / "kubectl").symlink_to(kubectls()[-1])
+
+    def demo(self, **environment: str) -> list[str]:
+        """Run the demo, paste what it says, end it with Ctrl-C; return what the lines said."""
+        given = {
+            "DEMO_KUBECONFIG": "",
+            "KUBEBUILDER_ASSETS": "",
+            "PYTHONPATH": str(ROOT),
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            **environment,
+        }
+        program = Program("demo", [sys.executable, "-m", "demo"], self.folder, given)
+        self.addCleanup(program.stop)
+        program.start()
+
+        def lines() -> list[str]:
+            self.assertTrue(program.running(), program.tail())
+            said = program.output()
+            return (
+                [line.strip() for line in said.splitlines() if line.startswith("    ")]
+                if "Paste" in said
+                else []
+            )
+
+        wait_for("the lines to paste", lambda: len(lines()) >= 4, DEMO_PATIENCE)
+        pasted = lines()
+        self.assertIn("kubectl ", pasted[-1])
+        answers = []
+        for line in pasted:
+            if "create clusterrolebinding" in line:
+                continue
+            done = run(shlex.split(line), environment={"KUBECACHEDIR": str(self.folder / "cache")})
+            self.assertEqual(done.returncode, 0, (line, done.stderr))
+            answers.append(done.stdout.decode())
+        children = self.children(program.pid)
+        self.assertGreaterEqual(len(children), 2)
+        program.signal(signal.SIGINT)
+        self.assertEqual(program.wait(30), 0)
+        self.assertEqual([pid for pid in children if Path(f"/proc/{pid}").exists()], [])
+        return answers
+
+    def children(self, pid: int) -> list[int]:
+        """Return the processes that a process has started."""
+        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+    def test_tower_itself(self) -> None:
+        """On any machine, Tower's own API stands in for a cluster."""
+        self.assertIn("alpha", self.demo()[-1])
+
+    def test_given_cluster(self) -> None:
+        """The cluster of DEMO_KUBECONFIG is behind the agent."""
+        self.assertIn("selfsubject", self.demo(DEMO_KUBECONFIG=str(member().admin))[-1])
+
+    def test_api_server(self) -> None:
+        """With envtest's binaries a real API server is started."""
+        said = self.demo(KUBEBUILDER_ASSETS=str(kubectls_home()))
+        self.assertIn("kube-system", said[-1])
+
+
+def kubectls_home() -> Path:
+    """Return the directory of the binaries that `realcluster` has built."""
+    member()
+    return next(path.parent for path in kubectls() if (path.parent / "kube-apiserver").exists())
