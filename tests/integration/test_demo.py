@@ -12,7 +12,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .member import kubectls, member
+from .member import BUILD_PATIENCE, REALCLUSTER, kubectls, member
 from .programs import Program, run, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -81,11 +81,11 @@ class DemoTests(SynchronousTestCase):
 
     def test_api_server(self) -> None:
         """With envtest's binaries a real API server is started."""
-        said = self.demo(KUBEBUILDER_ASSETS=str(kubectls_home()))
+        said = self.demo(KUBEBUILDER_ASSETS=built())
         self.assertIn("kube-system", said[-1])
 
 
-def kubectls_home() -> Path:
-    """Return the directory of the binaries that `realcluster` has built."""
-    member()
-    return next(path.parent for path in kubectls() if (path.parent / "kube-apiserver").exists())
+def built() -> str:
+    """Return the directory of the binaries that `realcluster` builds."""
+    done = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
+    return done.stdout.decode().strip()
