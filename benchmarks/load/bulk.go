@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"flag"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// bulk moves bytes through several connections at once.
+func bulk(arguments []string) error {
+	flags := flag.NewFlagSet("load bulk", flag.ExitOnError)
+	address := flags.String("address", "127.0.0.1:9100", "`address` of the backend or of a way to it")
+	direction := flags.String("direction", "down", "down (from the backend) or up")
+	size := flags.Int64("bytes", 1<<30, "bytes in all")
+	streams := flags.Int("streams", 1, "connections at once")
+	flags.Parse(arguments)
+	share := *size / int64(*streams)
+	results := make(chan error)
+	begin := time.Now()
+	for range *streams {
+		go func() { results <- move(*address, *direction == "down", share) }()
+	}
+	for range *streams {
+		if err := <-results; err != nil {
+			return err
+		}
+	}
+	seconds := time.Since(begin).Seconds()
+	return json.NewEncoder(os.Stdout).Encode(map[string]float64{
+		"bytes": float64(share * int64(*streams)), "seconds": seconds,
+		"rate": float64(share*int64(*streams)) / seconds / 1e6,
+	})
+}
+
+func move(address string, down bool, size int64) error {
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	header := make([]byte, 9)
+	header[0] = 'U'
+	if down {
+		header[0] = 'D'
+	}
+	binary.BigEndian.PutUint64(header[1:], uint64(size))
+	if _, err := connection.Write(header); err != nil {
+		return err
+	}
+	if down {
+		return receive(connection, size)
+	}
+	if err := send(connection, size); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(connection, header[:1])
+	return err
+}

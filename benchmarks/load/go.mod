@@ -1,0 +1,3 @@
+module tower/benchmarks/load
+
+go 1.25
