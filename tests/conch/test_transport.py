@@ -17,7 +17,7 @@ from tower.conch.hello import AgentHello, ProxyHello
 from tower.conch.keys import KeyPair
 from tower.conch.requests import RequestRefused
 from tower.conch.secure import Closed, Disconnected, HandshakeTimeout
-from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, PeerDead
+from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn, PeerDead
 from tower.errors import PeerError
 
 TOKEN = "tower-SECRET"
@@ -54,16 +54,19 @@ class HandshakeTests(SynchronousTestCase):
             self.successResultOf(again.server.ready)
 
     def test_refused(self) -> None:
-        """An agent that is not let in hears what to do; the proxy's log has the reason and no secret."""
+        """An agent that is not let in hears what to do; the proxy learns the reason, and logs no secret."""
         pair = Pair(gate=Gate(), token=TOKEN)
+        pair.server.ready = Deferred()
         with capturedLogs() as events:
             pair.connect()
         self.assertIsInstance(pair.lost[pair.client], AgentRefused)
         self.assertIn("mint a new one", str(pair.lost[pair.client]))
-        warned = [event for event in events if event["log_level"].name == "warn"]
-        self.assertEqual(len(warned), 1)
-        self.assertIn("the token is unknown", warned[0]["reasons"])
-        self.assertIn(AGENT_KEY.fingerprint, warned[0]["reasons"])
+        refused = self.failureResultOf(pair.server.ready, NotLetIn).value
+        assert isinstance(refused, NotLetIn)
+        self.assertEqual(refused.cluster, "alpha")
+        self.assertIn("the token is unknown", str(refused))
+        self.assertIn(AGENT_KEY.fingerprint, str(refused))
+        self.assertNotIn("SECRET", str(refused))
         self.assertNotIn("SECRET", repr(events))
 
     def test_no_news(self) -> None:

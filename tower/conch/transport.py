@@ -27,7 +27,6 @@ from twisted.conch.ssh.transport import (
 )
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
@@ -62,6 +61,17 @@ class HostKeyMismatch(PeerError):
 
 class AgentRefused(PeerError):
     """The proxy lets this agent in neither by its key nor by its token."""
+
+
+class NotLetIn(PeerError):
+    """An agent gave up, or was sent away, after its requests were refused; for the proxy's log alone.
+
+    :ivar cluster: which one it said to serve.
+    """
+
+    def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
+        super().__init__(f"as {cluster!r}: {'; '.join(refusals)}")
+        self.cluster = cluster
 
 
 class PeerDead(PeerError):
@@ -163,8 +173,6 @@ class ServerTransport(_Tended, SSHServerTransport):
     :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
     """
 
-    _log = Logger()
-
     def __init__(
         self,
         clock: IReactorTime,
@@ -240,14 +248,10 @@ class ServerTransport(_Tended, SSHServerTransport):
             self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
 
     def ended(self, reason: Exception) -> None:
-        """Say why somebody was not let in; what the agent cannot see, the log can."""
+        """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
         super().ended(reason)
         if self._auth.refusals and self._claim is None:
-            self._log.warn(
-                "an agent was not let in as {cluster!r}: {reasons}",
-                cluster=self._auth.cluster,
-                reasons="; ".join(self._auth.refusals),
-            )
+            reason = NotLetIn(self._auth.cluster, self._auth.refusals)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
 

@@ -157,7 +157,7 @@ class UserAuthServer(SSHService):
         if inspect.isawaitable(verdict):
             verdict = await verdict
         if not verdict:
-            raise NotAccepted(f"the key {claim.fingerprint} is not enrolled")
+            raise NotAccepted(f"the key {claim.fingerprint} may not serve it")
 
     def _refuse(self, method: bytes, error: Exception) -> None:
         assert self.transport is not None
