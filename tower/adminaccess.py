@@ -10,11 +10,11 @@ from typing import Protocol
 
 from twisted.logger import Logger
 
-from tower.authorities import StateFiles
 from tower.credentials import Credentials
 from tower.errors import TowerError
 from tower.kube.kubeconfig import kubeconfig
 from tower.pki import Authority
+from tower.statedir import StateDir
 from tower.web.identity import ADMINS
 
 #: The file in the state directory.
@@ -47,7 +47,7 @@ class AdminAccess:
 
     def __init__(
         self,
-        state: StateFiles,
+        state: StateDir,
         credentials: Credentials,
         users: Authority,
         serving: Serves,
