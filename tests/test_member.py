@@ -6,7 +6,7 @@ import os
 import ssl
 from base64 import b64encode
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from cryptography.hazmat.primitives.serialization import (
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from twisted.logger import globalLogPublisher
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.test_pinning import family, issue, pem, server_context
@@ -140,9 +140,10 @@ class MemberTests(SynchronousTestCase):
         """What cannot be used is logged once, and what was stays until there is something good again."""
         self.write("token", "one")
         member = Member.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token"}))
-        events: list[Any] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        events: list[LogEvent] = []
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
         self.write("token", "")
         self.assertFalse(member.refresh())
         self.assertFalse(member.refresh())

@@ -30,6 +30,26 @@ def answer(request: bytes, protocol: bytes = b"Sec-WebSocket-Protocol: tower-v2\
     )
 
 
+class Rest:
+    """The receiver that comes after the handshake."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def received(self, data: memoryview) -> None:
+        """Keep it."""
+        self.data += bytes(data)
+
+    def ended(self) -> None:
+        """Not of interest."""
+
+    def drained(self) -> None:
+        """Not of interest."""
+
+    def closed(self, reason: Exception) -> None:
+        """Not of interest."""
+
+
 class BackoffTests(SynchronousTestCase):
     def test_growth(self) -> None:
         """Waits grow by 1.4 from 100 ms to two minutes."""
@@ -113,14 +133,10 @@ class DialerTests(SynchronousTestCase):
             for i in range(0, len(wire), step):
                 pipe.deliver(wire[i : i + step])
             leftover = self.successResultOf(dialled)[1]
-            pipe.receiver = self
-            self.rest = b""
+            rest = Rest()
+            pipe.receiver = rest
             pipe.resume()
-            self.assertEqual(leftover + self.rest, b"\x82\x05SSH-2")
-
-    def received(self, data: memoryview) -> None:
-        """Be the tunnel."""
-        self.rest += bytes(data)
+            self.assertEqual(leftover + rest.data, b"\x82\x05SSH-2")
 
     def test_ipv6(self) -> None:
         """An IPv6 address is in brackets in the request, and without them where we connect."""

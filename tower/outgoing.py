@@ -1,0 +1,164 @@
+"""The agent's outgoing side: streams that the proxy opens, led to where the owner allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.conch.mux import BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
+from tower.conch.tunnel import STREAM
+from tower.connecting import ConnectFailed, connect
+from tower.connection import Connection
+from tower.member import Member
+from tower.pipes import join
+from tower.policy import KUBERNETES, HeadPolicy, TargetRefused, Targets
+from tower.web.upstreamend import AgentEnd
+
+#: How long a target may take to answer, TLS included, s.
+DIAL_TIMEOUT = 10.0
+
+#: Targets being dialled at one time for one tunnel.
+DIAL_LIMIT = 512
+
+
+class Outgoing:
+    """Dials for the streams of one agent.
+
+    A stream is accepted when its target has answered and, for the API server, TLS is up; so the proxy's
+    user hears why it failed.
+
+    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :ivar dialled: connections opened so far.
+    :ivar refused: streams refused so far.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: Any,
+        member: Member,
+        policy: HeadPolicy,
+        targets: Targets,
+        *,
+        connect: Callable[..., Deferred[Connection]] = connect,
+    ) -> None:
+        self._reactor = reactor
+        self._member = member
+        self._policy = policy
+        self._targets = targets
+        self._connect = connect
+        self.dialled = self.refused = 0
+
+    def for_tunnel(self) -> Dialling:
+        """Return what accepts the streams of one tunnel."""
+        return Dialling(self)
+
+    def dial(self, name: str) -> Deferred[Connection]:
+        """Connect to the target of that name.
+
+        :raise TargetRefused: the owner does not allow it.
+        """
+        member = self._member
+        if name == KUBERNETES:
+            return self._connect(
+                self._reactor,
+                member.host,
+                member.port,
+                tls=member.tls,
+                server_hostname=member.server_name,
+                timeout=DIAL_TIMEOUT,
+            )
+        target = self._targets.find(name)
+        return self._connect(self._reactor, target.host, target.port, timeout=DIAL_TIMEOUT)
+
+    def join(self, name: str, incoming: Incoming, connection: Connection) -> None:
+        """Open the stream and let bytes flow; those for the API server by way of the policy."""
+        try:
+            channel = incoming.accept()
+        except (TunnelLost, StreamRefused) as e:
+            connection.abort()
+            if isinstance(e, StreamRefused):
+                self.refuse(name, incoming, e.code, str(e))
+            return
+        self.dialled += 1
+        if name == KUBERNETES:
+            AgentEnd(channel, connection, self._policy.rewrite).start()
+        else:
+            join(channel, connection)
+
+    def refuse(self, name: str, incoming: Incoming, code: str, text: str) -> None:
+        """Say no, to the proxy and in the log."""
+        self.refused += 1
+        self._log.info(
+            "a stream to {target!r} was refused: {code}: {reason}", target=name, code=code, reason=text
+        )
+        incoming.refuse(code, text)
+
+    def failed(self, name: str, incoming: Incoming, failure: Failure) -> None:
+        """Say why the target was not reached; after a cancellation there is nobody to tell."""
+        error = failure.value
+        if isinstance(error, ConnectFailed):
+            self.refuse(name, incoming, error.kind, str(error))
+        elif not isinstance(error, CancelledError):
+            self._log.failure("cannot dial {target!r}", failure, target=name)
+            incoming.refuse("failed", "the agent could not dial; its log says why")
+
+
+class Dialling:
+    """What is being dialled for one tunnel; `stop` it when the tunnel is gone."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._pending: set[Deferred[Any]] = set()
+
+    def accept(self, incoming: Incoming) -> None:
+        """Decide about a stream that the proxy wants."""
+        outgoing = self._outgoing
+        try:
+            name = _target_name(incoming)
+            if len(self._pending) >= DIAL_LIMIT:
+                raise TargetRefused("busy", f"{DIAL_LIMIT} streams are being opened already")
+            dialling = outgoing.dial(name)
+        except TargetRefused as e:
+            outgoing.refuse(_shown(incoming), incoming, e.code, str(e))
+            return
+        self._pending.add(dialling)
+        dialling.addBoth(self._dialled, dialling, name, incoming)
+
+    def _dialled(
+        self, result: Connection | Failure, dialling: Deferred[Any], name: str, incoming: Incoming
+    ) -> None:
+        self._pending.discard(dialling)
+        if isinstance(result, Failure):
+            self._outgoing.failed(name, incoming, result)
+        else:
+            self._outgoing.join(name, incoming, result)
+
+    def stop(self) -> None:
+        """Give up what is being dialled."""
+        for dialling in list(self._pending):
+            dialling.cancel()
+
+
+def _target_name(incoming: Incoming) -> str:
+    """Return the name of the wanted target."""
+    if incoming.kind != STREAM:
+        raise TargetRefused(
+            "not-allowed", f"channels of type {STREAM.decode()} are opened here, and no others"
+        )
+    try:
+        name, end = parse_string(memoryview(incoming.data), 0)
+    except BadMessage as e:
+        raise TargetRefused("not-allowed", "the stream names no target") from e
+    if end != len(incoming.data):
+        raise TargetRefused("not-allowed", "the stream names more than a target")
+    return name.decode("ascii", "replace")
+
+
+def _shown(incoming: Incoming) -> str:
+    return incoming.data[4:104].decode("ascii", "replace")

@@ -1,0 +1,182 @@
+"""Keeps a tunnel to the proxy up, for ever or for a number of tries, and hands over when it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.error import ConnectionLost
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.conch.tunnel import Tunnel
+from tower.errors import TowerError
+from tower.web.dial import Backoff
+
+#: How often a stopping agent looks whether its streams are over, s.
+_LOOK = 0.1
+
+#: How long a closed tunnel may take to go, s.
+_CLOSING = 2.0
+
+
+class Reconnecting(Service):
+    """A service with one live tunnel whenever there can be one.
+
+    :param connect: opens a tunnel.
+    :param backoff: how long to wait between tries.
+    :param max_retry: how many tries may fail in a row after the first; 0: any number.
+    :param gave_up: called, once, when that many did.
+    :param grace: how long a stop waits for the streams under way, s.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: Any,
+        connect: Callable[[], Deferred[Tunnel]],
+        backoff: Backoff,
+        *,
+        max_retry: int,
+        gave_up: Callable[[], None],
+        grace: float,
+    ) -> None:
+        self._clock = clock
+        self._connect = connect
+        self._backoff = backoff
+        self._max_retry = max_retry
+        self._gave_up = gave_up
+        self._grace = grace
+        self._failures = 0
+        self._trying: Deferred[Any] | None = None
+        self._timer: IDelayedCall | None = None
+        self._tunnel: Tunnel | None = None
+        self._live: dict[Tunnel, Deferred[None]] = {}
+        self._state = "not started"
+
+    # What the health page shows
+
+    @property
+    def ready(self) -> bool:
+        """Whether a tunnel is up that takes new streams."""
+        return self._tunnel is not None and bool(self.running)
+
+    @property
+    def state(self) -> str:
+        """What goes on, for people."""
+        return self._state
+
+    # Up and down
+
+    def startService(self) -> None:
+        """Begin to connect."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._try()
+
+    def retry_now(self) -> None:
+        """Wait no longer: whoever asks knows that it is worth a try (SIGHUP)."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._backoff.reset()
+            self._try()
+
+    def _try(self) -> None:
+        self._timer = None
+        self._state = "connecting"
+        self._trying = trying = self._connect()
+        trying.addCallbacks(self._up, self._failed)
+
+    def _up(self, tunnel: Tunnel) -> None:
+        self._trying = None
+        self._failures = 0
+        self._backoff.reset()
+        self._tunnel = tunnel
+        gone: Deferred[None] = Deferred()
+        self._live[tunnel] = gone
+        tunnel.on_change = lambda: self._changed(tunnel)
+        tunnel.lost.addCallback(self._down, tunnel)
+        if tunnel in self._live:
+            self._state = "connected"
+            self._log.info("connected to {peer}, version {version}", peer=tunnel.peer, version=tunnel.version)
+
+    def _changed(self, tunnel: Tunnel) -> None:
+        """The proxy will soon be gone: look for another, or for itself after its restart."""
+        if tunnel.draining and tunnel is self._tunnel:
+            self._tunnel = None
+            if self.running:
+                self._log.info("{peer} is stopping; connecting anew", peer=tunnel.peer)
+                self._later()
+
+    def _down(self, reason: Exception, tunnel: Tunnel) -> None:
+        gone = self._live.pop(tunnel)
+        if tunnel is self._tunnel:
+            self._tunnel = None
+            if self.running:
+                self._log.warn("the tunnel to {peer} is lost: {reason}", peer=tunnel.peer, reason=str(reason))
+                self._later()
+        gone.callback(None)
+
+    def _failed(self, failure: Failure) -> None:
+        self._trying = None
+        if not self.running or failure.check(CancelledError):
+            return
+        self._failures += 1
+        if failure.check(TowerError, OSError, ConnectionLost):
+            self._log.warn(
+                "no tunnel, {failures} times in a row: {reason}",
+                failures=self._failures,
+                reason=failure.getErrorMessage(),
+            )
+        else:
+            self._log.failure("no tunnel, {failures} times in a row", failure, failures=self._failures)
+        self._state = failure.getErrorMessage()
+        if 0 < self._max_retry < self._failures:
+            self._log.critical("giving up after {retries} retries", retries=self._max_retry)
+            self._gave_up()
+        else:
+            self._later()
+
+    def _later(self) -> None:
+        wait = self._backoff.wait()
+        self._log.info("trying again in {wait:.1f} s", wait=wait)
+        self._timer = self._clock.callLater(wait, self._try)
+
+    # Stopping
+
+    def stopService(self) -> Deferred[None]:
+        """Hand over: announce it, let the streams under way end within the grace period, then close."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._state = "stopping"
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._trying is not None:
+            self._trying.cancel()
+        for tunnel in self._live:
+            tunnel.drain()
+        return Deferred.fromCoroutine(self._hand_over())
+
+    async def _hand_over(self) -> None:
+        until = self._clock.seconds() + self._grace
+        while self._clock.seconds() < until and any(tunnel.streams for tunnel in self._live):
+            await self._sleep(_LOOK)
+        everybody = DeferredList(list(self._live.values()))
+        for tunnel in list(self._live):
+            tunnel.close("the agent is stopping")
+        cut = self._clock.callLater(_CLOSING, self._cut)
+        await everybody
+        if cut.active():
+            cut.cancel()
+
+    def _cut(self) -> None:
+        for tunnel in list(self._live):
+            tunnel.abortConnection()
+
+    def _sleep(self, seconds: float) -> Deferred[None]:
+        woken: Deferred[None] = Deferred()
+        self._clock.callLater(seconds, woken.callback, None)
+        return woken
