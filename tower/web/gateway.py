@@ -13,9 +13,9 @@
 * `tower.web.upstream.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
 
 What a router and its chain find on a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
-``fields`` (`tower.web.http1.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``); ``certificate``
-(DER or None, read once for each connection); ``body(limit)`` (a ``Deferred[bytes]``, for answers made here);
-``request_id``.  What they leave there: ``identity``, without which nothing is relayed.
+``fields`` (`tower.web.http1.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``);
+``certificate`` (DER or None, read once for each connection); ``body(limit)`` (a ``Deferred[bytes]``, for
+answers made here); ``request_id``.  What they leave there: ``identity``, without which nothing is relayed.
 ``request.channel.authenticated`` is a place to keep, for the next requests of the same connection, whatever
 the authenticator wants to find again; it has to hold what the verdict depended on, such as the token.
 
@@ -98,7 +98,12 @@ class Gateway:
     protocol: ClassVar[type[HTTPChannel]] = HTTPChannel
 
     def __init__(
-        self, clock: Clock, router: Router, pool: ChannelPool, sessions: Sessions, limits: Limits | None = None
+        self,
+        clock: Clock,
+        router: Router,
+        pool: ChannelPool,
+        sessions: Sessions,
+        limits: Limits | None = None,
     ) -> None:
         self.clock = clock
         self.router = router
@@ -153,11 +158,11 @@ class Gateway:
         for channel in list(self._channels):
             channel.retire()
 
-        def over(result: None) -> None:
-            if cut.active():
-                cut.cancel()
+        return done.addCallback(self._all_closed, cut)
 
-        return done.addCallback(over)
+    def _all_closed(self, result: None, cut: Any) -> None:
+        if cut.active():
+            cut.cancel()
 
     def _cut(self) -> None:
         for channel in list(self._channels):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode
+from typing import TypeAlias
 
 from tower.errors import PeerError
 from tower.web.bodies import CHUNKED
@@ -37,13 +38,28 @@ _IDENTITY = (b"impersonate-", b"impersonate_", b"x-remote-", b"x-remote_", b"x_r
 
 # What may stand in a head only once.
 _SINGLE = frozenset(
-    (b"host", b"content-length", b"transfer-encoding", b"authorization", b"upgrade", b"expect", b"content-type")
+    (
+        b"host",
+        b"content-length",
+        b"transfer-encoding",
+        b"authorization",
+        b"upgrade",
+        b"expect",
+        b"content-type",
+    )
 )
 
 # Hop-by-hop (RFC 9110 section 7.6.1), or written by Tower itself for the next hop.
 _DROPPED = frozenset(
     (
-        *(b"content-length", b"transfer-encoding", b"authorization", b"upgrade", b"connection", b"keep-alive"),
+        *(
+            b"content-length",
+            b"transfer-encoding",
+            b"authorization",
+            b"upgrade",
+            b"connection",
+            b"keep-alive",
+        ),
         *(b"proxy-connection", b"proxy-authorization", b"te", b"forwarded", b"x-forwarded-for", b"x-real-ip"),
         *(b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port", b"sec-websocket-protocol"),
     )
@@ -54,6 +70,10 @@ _END_TO_END = re.compile(
     rb"host|content-.*|transfer-encoding|authorization|cookie|expect|sec-websocket-.*|"
     rb"impersonate[-_].*|x[-_]remote[-_].*"
 )
+
+
+#: One field: name in lower case, name, value.
+_Line: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class BadHead(PeerError):
@@ -81,7 +101,18 @@ class Fields:
     :ivar onward: the lines for the next hop, in the one form.
     """
 
-    __slots__ = ("_lines", "bearer", "body", "close", "expects", "foreign", "framing", "host", "onward", "upgrade")
+    __slots__ = (
+        "_lines",
+        "bearer",
+        "body",
+        "close",
+        "expects",
+        "foreign",
+        "framing",
+        "host",
+        "onward",
+        "upgrade",
+    )
 
     def __init__(self, block: bytes) -> None:
         """Read *block*: the field lines with the empty line at their end.
@@ -90,50 +121,52 @@ class Fields:
         """
         if _FIELDS.fullmatch(block) is None:
             raise BadHead(_fault_of_fields(block))
-        lines = []
-        for line in block[:-4].split(b"\r\n") if len(block) > 2 else ():
-            name, _, value = line.partition(b":")
-            lines.append((name, value.strip(b"\t ")))
+        lines = [_split(line) for line in block[:-4].split(b"\r\n")] if len(block) > 2 else []
         self._lines = lines
         self.foreign = b""
         single: dict[bytes, bytes] = {}
-        onward: list[tuple[bytes, bytes, bytes]] = []
-        options: list[bytes] = []
-        protocols: list[bytes] = []
-        for name, value in lines:
-            lower = name.lower()
+        listed: dict[bytes, list[bytes]] = {b"connection": [], b"sec-websocket-protocol": []}
+        onward = []
+        for line in lines:
+            lower, name, value = line
             if lower in _SINGLE:
                 if lower in single:
                     raise BadHead(f"more than one {name.decode()}")
                 single[lower] = value
-            if lower.startswith(_IDENTITY):
-                self.foreign = self.foreign or name
-            elif lower not in _DROPPED:
-                onward.append((lower, name, value))
-            elif lower == b"connection":
-                options += _listed(value.lower())
-            elif lower == b"sec-websocket-protocol":
-                protocols += _listed(value)
+            if lower not in _DROPPED:
+                if lower.startswith(_IDENTITY):
+                    self.foreign = self.foreign or name
+                onward.append(line)
+            elif lower in listed:
+                listed[lower] += _listed(value)
+        options = [option.lower() for option in listed[b"connection"]]
         self.host = _checked_host(single.get(b"host"))
         self.body, self.framing = _framing(single)
         self.expects = _expects(single.get(b"expect"))
         self.close = b"close" in options
         self.upgrade = _upgrade(single.get(b"upgrade")) if b"upgrade" in options else b""
-        self.bearer, protocols = _bearer(single.get(b"authorization"), protocols)
-        self.onward = b"".join(_kept(onward, options))
+        self.bearer, protocols = _bearer(single.get(b"authorization"), listed[b"sec-websocket-protocol"])
+        if options:
+            onward = _obeyed(onward, options)
         if protocols:
-            self.onward += b"Sec-WebSocket-Protocol: %b\r\n" % b", ".join(protocols)
+            onward.append((b"", b"Sec-WebSocket-Protocol", b", ".join(protocols)))
+        self.onward = b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in onward])
 
     def get(self, name: bytes) -> bytes | None:
         """Return the first value of the field *name* (lower case), or None."""
-        for known, value in self._lines:
-            if known.lower() == name:
+        for lower, _, value in self._lines:
+            if lower == name:
                 return value
         return None
 
     def __repr__(self) -> str:
         """Leave the values out: some are secret."""
         return f"Fields(host={self.host!r}, body={self.body})"
+
+
+def _split(line: bytes) -> _Line:
+    name, _, value = line.partition(b":")
+    return name.lower(), name, value.strip(b"\t ")
 
 
 class HeadReader:
@@ -176,14 +209,15 @@ class HeadReader:
         return method, target, 0, fields
 
 
-def check_unfinished(head: bytes) -> None:
+def check_unfinished(head: bytes | bytearray, start: int = 0) -> None:
     """Refuse the beginning of a head that can no longer become a good one.
 
+    :param start: what is before that index was looked at already.
     :raise BadHead: so that nobody waits for the end of what is broken or too long.
     """
     if len(head) > HEAD_LIMIT:
         raise BadHead(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
-    if _BARE_LF.search(head):
+    if _BARE_LF.search(head, start):
         raise BadHead("a line ends without CR")
 
 
@@ -264,7 +298,9 @@ def _bearer(authorization: bytes | None, protocols: list[bytes]) -> tuple[bytes 
         return token, protocols
     others = [name for name in protocols if not name.startswith(BEARER_PROTOCOL)]
     if len(carriers) > 1 or not others:
-        raise BadHead("a bearer token in Sec-WebSocket-Protocol comes once, and with another subprotocol", 401)
+        raise BadHead(
+            "a bearer token in Sec-WebSocket-Protocol comes once, and with another subprotocol", 401
+        )
     encoded = carriers[0][len(BEARER_PROTOCOL) :]
     try:
         decoded = urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
@@ -273,10 +309,10 @@ def _bearer(authorization: bytes | None, protocols: list[bytes]) -> tuple[bytes 
     return token or decoded, others
 
 
-def _kept(lines: list[tuple[bytes, bytes, bytes]], options: list[bytes]) -> list[bytes]:
-    """Return *lines*, in the one form, without those that Connection names."""
+def _obeyed(lines: list[_Line], options: list[bytes]) -> list[_Line]:
+    """Return *lines* without those that Connection names."""
     named = {option for option in options if option not in (b"close", b"keep-alive", b"upgrade")}
     for option in named:
         if _END_TO_END.fullmatch(option):
             raise BadHead(f"Connection may not name {option.decode()}")
-    return [b"%b: %b\r\n" % (name, value) for lower, name, value in lines if lower not in named]
+    return [line for line in lines if line[0] not in named] if named else lines

@@ -80,7 +80,7 @@ class StreamingResponse:
 
 @dataclass(frozen=True, slots=True)
 class RawStream:
-    """Open *target* of *cluster*, answer 101 with ``Upgrade: tower-stream``, then pass raw bytes both ways."""
+    """Open *target* of *cluster*, answer 101 (``Upgrade: tower-stream``), then pass raw bytes both ways."""
 
     cluster: str
     target: str

@@ -98,7 +98,7 @@ def refusal_of(error: BaseException) -> Refusal:
 
 
 def status_object(refusal: Refusal, request_id: str = "") -> dict[str, Any]:
-    """Return the Status object for *refusal*; the request id stands where kubectl shows it, and in a cause."""
+    """Return the Status object for *refusal*; the request id is where kubectl shows it, and in a cause."""
     message, details = refusal.message, dict(refusal.details)
     if request_id:
         message = f"{message} (request {request_id})"

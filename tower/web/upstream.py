@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
-from tower.errors import ClusterUnreachable
+from tower.conch.mux import StreamRefused, TunnelLost
 from tower.pipes import Pipe
-from tower.web.outcome import Relay
+from tower.web.status import Refusal
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
 WAIT = 5.0
@@ -21,8 +22,19 @@ WAIT = 5.0
 #: How long an unused channel is kept, s; API servers close idle connections after 90 s.
 IDLE = 60.0
 
-#: How many unused channels are kept for each tunnel and target.
-KEPT = 32
+#: How many unused channels are kept for each cluster and target.
+KEPT = 64
+
+#: How often `ChannelPool.sweep` is to be called, s.
+SWEEP_PERIOD = 5.0
+
+_CODES = {
+    "not-allowed": (403, "Forbidden", "the agent of cluster {cluster} does not allow this: {text}"),
+    "no-such-target": (404, "NotFound", "the agent of cluster {cluster} refused: {text}"),
+    "busy": (503, "ServiceUnavailable", "the tunnel to cluster {cluster} is busy: {text}"),
+    "timeout": (504, "Timeout", "{target} of cluster {cluster} did not answer its agent: {text}"),
+}
+_OTHER = (503, "ServiceUnavailable", "the agent of cluster {cluster} cannot reach {target}: {text}")
 
 
 class Tunnel(Protocol):
@@ -40,41 +52,169 @@ class Tunnels(Protocol):
     """What is needed of `tower.tunnels.Tunnels`."""
 
     def pick(self, cluster: str) -> Tunnel | None:
-        """Return a live tunnel that is not draining."""
+        """Return a live tunnel, if there is one."""
 
     def wait(self, cluster: str, timeout: float) -> Deferred[Tunnel]:
         """Wait for one, *timeout* s at most; errback `ClusterUnreachable`."""
 
 
 class Upstream:
-    """One pooled channel."""
+    """One channel of a pool; while unused it is the channel's receiver and notices its end.
+
+    :ivar channel: resumed, whoever uses it sets its receiver.
+    :ivar reused: whether an earlier request was answered on it.
+    """
+
+    __slots__ = ("_shelf", "age", "channel", "reused", "tunnel")
 
     def __init__(self, channel: Pipe, tunnel: Tunnel) -> None:
         self.channel = channel
         self.tunnel = tunnel
         self.reused = False
+        self.age = 0.0
+        self._shelf: list[Upstream] | None = None
+
+    def rest(self, shelf: list[Upstream]) -> None:
+        """Wait on *shelf* for the next request."""
+        self.reused = True
+        self.age = 0.0
+        self._shelf = shelf
+        shelf.append(self)
+        self.channel.receiver = self
+
+    def discard(self) -> None:
+        """Close it for good; it is not on its shelf any more."""
+        self._shelf = None
+        self.channel.receiver = self
+        self.channel.abort()
+
+    def _leave(self) -> None:
+        if self._shelf is not None and self in self._shelf:
+            self._shelf.remove(self)
+        self._shelf = None
+
+    def received(self, data: memoryview) -> None:
+        """Take bytes that no request asked for: whoever sends them is not to be trusted with another."""
+        self._leave()
+        self.channel.abort()
+
+    def ended(self) -> None:
+        """Note that the API server or the agent wants it closed."""
+        self._leave()
+        self.channel.close()
+
+    def drained(self) -> None:
+        """Nothing waits to be sent."""
+
+    def closed(self, reason: Exception) -> None:
+        """Note that it is gone."""
+        self._leave()
 
 
 class ChannelPool:
-    """The unused channels of every cluster.  A ``TimerService(5.0, pool.sweep)`` closes old ones."""
+    """The unused channels of every cluster.
+
+    A ``TimerService(SWEEP_PERIOD, pool.sweep)`` closes old ones, and `stop` all.
+
+    :ivar opened: how many channels were opened.
+    :ivar taken: how many requests found one.
+    """
 
     def __init__(self, tunnels: Tunnels, *, wait: float = WAIT, idle: float = IDLE, kept: int = KEPT) -> None:
         self._tunnels = tunnels
         self._wait = wait
+        self._idle = idle
+        self._kept = kept
+        self._shelves: dict[tuple[str, str], list[Upstream]] = {}
+        self.opened = self.taken = 0
 
-    def take(self, relay: Relay) -> Upstream | None:
-        """Return an unused channel for *relay*, or None: then `open` one."""
+    def take(self, cluster: str, target: str) -> Upstream | None:
+        """Return an unused channel, or None: then `open` one."""
+        shelf = self._shelves.get((cluster, target))
+        while shelf:
+            upstream = shelf.pop()
+            if upstream.tunnel.draining:
+                upstream.discard()
+                continue
+            self.taken += 1
+            return upstream
         return None
 
-    def open(self, relay: Relay) -> Deferred[Upstream]:
-        """Open a channel, waiting for a reconnecting agent; errback `ClusterUnreachable` or `Refusal`."""
-        return fail(ClusterUnreachable(relay.cluster))
+    def give(self, cluster: str, target: str, upstream: Upstream) -> None:
+        """Keep *upstream* for the next request; it has to be resumed and in step."""
+        shelf = self._shelves.get((cluster, target))
+        if shelf is None:
+            shelf = self._shelves[cluster, target] = []
+        if upstream.tunnel.draining or len(shelf) >= self._kept:
+            upstream.discard()
+        else:
+            upstream.rest(shelf)
 
-    def give(self, relay: Relay, upstream: Upstream) -> None:
-        """Keep *upstream* for the next request."""
+    def open(self, cluster: str, target: str) -> Deferred[Upstream]:
+        """Open a channel, waiting a little for a cluster whose agent is reconnecting.
+
+        Cancelling the result lets go of the channel when it comes.
+
+        :raise ClusterUnreachable: through the Deferred.
+        :raise Refusal: through the Deferred: why the far end did not open it.
+        """
+        return Deferred.fromCoroutine(self._open(cluster, target))
+
+    async def _open(self, cluster: str, target: str) -> Upstream:
+        for attempt in (1, 2):
+            tunnel = self._tunnels.pick(cluster) or await self._tunnels.wait(cluster, self._wait)
+            try:
+                channel = await _unless_cancelled(tunnel.open(target))
+            except TunnelLost:
+                if attempt == 2:
+                    raise Refusal(
+                        503, f"the tunnel to cluster {cluster} broke twice while opening a stream"
+                    ) from None
+            except StreamRefused as e:
+                raise _refusal(e, cluster, target) from e
+            else:
+                self.opened += 1
+                return Upstream(channel, tunnel)
+        raise AssertionError("unreachable")
 
     def sweep(self) -> None:
-        """Close what has been unused for too long; to be called every five seconds."""
+        """Close what has been unused for too long; to be called every `SWEEP_PERIOD` s."""
+        for key, shelf in list(self._shelves.items()):
+            for upstream in list(shelf):
+                upstream.age += SWEEP_PERIOD
+                if upstream.age > self._idle or upstream.tunnel.draining:
+                    shelf.remove(upstream)
+                    upstream.discard()
+            if not shelf:
+                del self._shelves[key]
 
     def stop(self) -> None:
         """Close all unused channels."""
+        shelves, self._shelves = self._shelves, {}
+        for shelf in shelves.values():
+            while shelf:
+                shelf.pop().discard()
+
+
+def _unless_cancelled(opening: Deferred[Pipe]) -> Deferred[Pipe]:
+    """Return the channel of *opening*, which cannot itself be cancelled; if it comes too late, close it."""
+    result: Deferred[Pipe] = Deferred()
+
+    def opened(channel: Pipe) -> None:
+        if result.called:
+            channel.abort()
+        else:
+            result.callback(channel)
+
+    def failed(failure: Failure) -> None:
+        if not result.called:
+            result.errback(failure)
+
+    opening.addCallbacks(opened, failed)
+    return result
+
+
+def _refusal(error: StreamRefused, cluster: str, target: str) -> Refusal:
+    code, reason, text = _CODES.get(error.code, _OTHER)
+    what = "its API server" if target == "kubernetes" else f"target {target}"
+    return Refusal(code, text.format(cluster=cluster, target=what, text=error), reason=reason)

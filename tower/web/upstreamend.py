@@ -1,26 +1,262 @@
-"""The agent's end of the relay: checks and follows what the proxy sends, splices the answers back."""
+"""The agent's end of the relay: requests are checked and followed, answers spliced back as they come.
+
+One accepted channel of the target ``kubernetes`` is joined with one connection to the API server.  Whatever
+the proxy sends is either the head of a request, which `Rewrite` has to accept, or belongs to the body of
+one; nothing passes unchecked, because with a client certificate a smuggled request would run as the agent.
+
+An upgrade has to be the first request on its channel.  So the first bytes of an answer are certainly the
+answer to it, and if they say 101 the agent has itself seen that what follows is no HTTP.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import TypeAlias
 
-from tower.pipes import Pipe
-from tower.policy import Refusal, Rewritten
+from twisted.logger import Logger
 
-Rewrite = Callable[[bytes], "Rewritten | Refusal"]
+from tower.conch.channel import Channel
+from tower.errors import PeerError
+from tower.pipes import Pipe, join
+from tower.policy import CHUNKED, Refusal, Rewritten
+from tower.web import status
+from tower.web.bodies import BadBody, ChunkedBody
+from tower.web.http1 import HEAD_LIMIT
+
+#: Checks a request's head and returns it as it goes to the API server; `tower.policy.HeadPolicy.rewrite`.
+Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
+
+_STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
+
+
+class _Refused(PeerError):
+    """What the proxy sent is not passed on."""
 
 
 class AgentEnd:
-    """Joins one accepted channel of target ``kubernetes`` with one connection to the API server.
+    """Receives requests from the proxy.
 
-    ``AgentEnd(channel, connection, policy.rewrite).start()``: both pipes paused; the end owns them from then on,
-    and closes both.
+    It owns both pipes from `start` on.
+
+    :ivar requests: how many were passed on.
     """
+
+    _log = Logger()
 
     def __init__(self, channel: Pipe, upstream: Pipe, rewrite: Rewrite) -> None:
         self._channel = channel
         self._upstream = upstream
         self._rewrite = rewrite
+        self._partial = b""  # of a head
+        self._left = 0  # of a body of known length
+        self._chunks: ChunkedBody | None = None  # a chunked body that goes on
+        self._over = False  # takes no more requests
+        self.requests = 0
 
     def start(self) -> None:
         """Become the receiver of both pipes and resume them."""
+        self._channel.receiver = self
+        self._upstream.receiver = self._answers()
+        self._upstream.resume()
+        self._channel.resume()
+
+    def _answers(self) -> Answers:
+        if isinstance(self._channel, Channel):
+            return DirectAnswers(self._channel, self._upstream)
+        return Answers(self._channel, self._upstream)
+
+    def received(self, data: memoryview) -> None:
+        """Pass on what is allowed."""
+        size = len(data)
+        if self._left >= size:
+            self._left -= size
+            self._send(data)
+        elif not self._over:
+            self._follow(self._partial + data if self._partial else bytes(data))
+        else:
+            self._channel.abort()  # after a refusal or an upgrade nothing may come
+
+    def _follow(self, data: bytes) -> None:
+        """Pass on *data*, which begins where a head or the rest of a body does."""
+        self._partial = b""
+        passed: list[bytes] = []
+        position, size = 0, len(data)
+        try:
+            while position < size:
+                if self._left or self._chunks is not None:
+                    stop = self._end_of_body(data, position)
+                    passed.append(data[position:stop])
+                else:
+                    stop = data.find(b"\r\n\r\n", position) + 4
+                    if stop < 4:
+                        self._keep(data[position:])
+                        break
+                    passed.append(self._check(data[position:stop], alone=stop == size))
+                position = stop
+        except (_Refused, BadBody) as e:
+            self._refuse(passed, str(e))
+            return
+        if passed:
+            self._send(passed[0] if len(passed) == 1 else b"".join(passed))
+
+    def _end_of_body(self, data: bytes, position: int) -> int:
+        """Return up to where *data* belongs to the body under way."""
+        size = len(data)
+        if self._chunks is None:
+            stop = min(size, position + self._left)
+            self._left -= stop - position
+            return stop
+        stop = self._chunks.feed(data, position)
+        if stop < 0:
+            return size
+        self._chunks = None
+        return stop
+
+    def _check(self, head: bytes, *, alone: bool) -> bytes:
+        """Return *head* as it goes to the API server.
+
+        :param alone: nothing came behind it.
+        """
+        rewritten = self._rewrite(head)
+        if isinstance(rewritten, Refusal):
+            raise _Refused(rewritten.text)
+        if rewritten.upgrade:
+            if self.requests or rewritten.length or not alone:
+                raise _Refused("an upgrade comes alone, and first on its channel")
+            self._await_upgrade()
+        elif rewritten.length == CHUNKED:
+            self._chunks = ChunkedBody()
+        else:
+            self._left = rewritten.length
+        self.requests += 1
+        return rewritten.head
+
+    def _keep(self, partial: bytes) -> None:
+        """Keep the beginning of a head."""
+        if len(partial) > HEAD_LIMIT:
+            raise _Refused(f"the head of the request is longer than {HEAD_LIMIT} B")
+        self._partial = partial
+
+    def _send(self, data: bytes | memoryview) -> None:
+        if not self._upstream.send(data):
+            self._channel.pause()
+
+    def _await_upgrade(self) -> None:
+        """Wait for the answer; what comes before it waits in the channel."""
+        self._over = True
+        self._channel.pause()
+        self._upstream.receiver = _UpgradeAnswer(self, self._channel, self._upstream)
+
+    def _refuse(self, passed: list[bytes], text: str) -> None:
+        """Answer 403 in the API server's place, and take no more."""
+        self._over = True
+        self._log.info("refused a request: {text}", text=text)
+        if passed:
+            self._send(b"".join(passed))
+        self._upstream.receiver = _Nobody()
+        self._upstream.close()
+        self._channel.send(status.status_response(status.Refusal(403, text), close=True))
+        self._channel.finish()  # the proxy closes it when it has read that
+
+    def ended(self) -> None:
+        """The proxy wants no answers any more."""
+        self._channel.close()
+        self._upstream.abort()
+
+    def drained(self) -> None:
+        """The channel takes answers again."""
+        self._upstream.resume()
+
+    def closed(self, reason: Exception) -> None:
+        """The channel is gone: the API server shall stop what it does for it."""
+        self._upstream.abort()
+
+
+class Answers:
+    """Receives what the API server sends and passes it on unparsed."""
+
+    def __init__(self, channel: Pipe, upstream: Pipe) -> None:
+        self._channel = channel
+        self._upstream = upstream
+        self._ended = False
+
+    def received(self, data: memoryview) -> None:
+        """Pass on; a full channel stops the API server."""
+        if not self._channel.send(data):
+            self._upstream.pause()
+
+    def ended(self) -> None:
+        """Pass the end on; the proxy closes the channel then."""
+        self._ended = True
+        self._channel.finish()
+
+    def drained(self) -> None:
+        """The API server takes bytes again."""
+        self._channel.resume()
+
+    def closed(self, reason: Exception) -> None:
+        """Pass on a cut as a cut: a close without an end before."""
+        if not self._ended:
+            self._channel.close()
+
+
+class DirectAnswers(Answers):
+    """The same without a copy: bytes are received where the channel wants them."""
+
+    _channel: Channel
+
+    def buffer(self) -> memoryview | None:
+        """Return where to put bytes; None stops the API server until the channel has room."""
+        return self._channel.lease()
+
+    def filled(self, count: int) -> None:
+        """Send what was put there."""
+        self._channel.commit(count)
+
+
+class _UpgradeAnswer(Answers):
+    """Receives the answer to an upgrade, the first on its channel."""
+
+    def __init__(self, end: AgentEnd, channel: Pipe, upstream: Pipe) -> None:
+        super().__init__(channel, upstream)
+        self._end = end
+        self._head = b""
+
+    def received(self, data: memoryview) -> None:
+        """Wait for the whole head of the final answer."""
+        self._head += data
+        while True:
+            stop = self._head.find(b"\r\n\r\n") + 4
+            match = _STATUS.match(self._head)
+            if stop < 4 and len(self._head) <= HEAD_LIMIT and (match or len(self._head) < 13):
+                return
+            code = match[1] if match and stop >= 4 else b""
+            if not code.startswith(b"1") or code == b"101":
+                break
+            self._channel.send(self._head[:stop])  # an interim answer
+            self._head = self._head[stop:]
+        head, self._head = self._head, b""
+        if code == b"101":
+            self._channel.send(head)
+            join(self._channel, self._upstream)
+            return
+        self._upstream.receiver = Answers(self._channel, self._upstream)
+        self._upstream.receiver.received(memoryview(head))
+        self._channel.resume()
+
+
+class _Nobody:
+    """Receives from a connection that is being closed."""
+
+    def received(self, data: memoryview) -> None:
+        """Nobody wants it."""
+
+    def ended(self) -> None:
+        """Nobody waits for it."""
+
+    def drained(self) -> None:
+        """Nothing waits."""
+
+    def closed(self, reason: Exception) -> None:
+        """That was the aim."""

@@ -1,0 +1,374 @@
+"""One user's connection: requests come in, one at a time goes on, answers leave in the same order.
+
+The connection is paused whenever its bytes have nowhere to go: while a body's taker is full, while nobody
+takes the body yet, and while a user pipelines more than `PIPELINED` bytes ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from tower.pipes import Buffer, Pipe
+from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
+from tower.web.canonical import forwarding_lines, identity_lines
+from tower.web.http1 import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
+from tower.web.request import Identity, Request
+from tower.web.status import Refusal, status_response
+
+if TYPE_CHECKING:
+    from tower.web.gateway import Gateway
+
+#: Bytes of further requests that are kept while one is being served, B.
+PIPELINED = HEAD_LIMIT
+
+
+class Address(Protocol):
+    """What is needed of a Twisted address."""
+
+    @property
+    def host(self) -> str:
+        """The IP address."""
+
+
+class UserConnection(Pipe, Protocol):
+    """What is needed of `tower.connection.Connection`."""
+
+    def peer_certificate(self) -> bytes | None:
+        """Return the certificate that the peer showed and proved, DER, or None."""
+
+    def getPeer(self) -> Address:
+        """Return the address of the other side."""
+
+
+class HTTPChannel:
+    """The receiver of one user's connection.
+
+    :ivar requestFactory: makes a `Request` of what a head says.
+    :ivar authenticated: the router's own; see `tower.web.gateway`.
+    :ivar full: the user takes no more bytes for now.
+    """
+
+    requestFactory: ClassVar[Callable[..., Request]] = Request
+
+    def __init__(self, gateway: Gateway, connection: UserConnection) -> None:
+        self.gateway = gateway
+        self.connection = connection
+        self.authenticated: Any = None
+        self.full = False
+        self._reader = HeadReader()
+        self._request: Request | None = None
+        self._waiting: bytes | bytearray = b""  # of heads to come
+        self._left = 0  # of a body of known length
+        self._chunks: ChunkedBody | None = None  # a chunked body that goes on
+        self._take_body: Callable[[Buffer], bool] | None = None
+        self._taker_full = self._paused = self._serving = self._closing = self._released = False
+        self._served = self._age = 0
+        self._certificate: bytes | None = None
+        self._certificate_known = False
+        self._forwarding = b""
+        self._identity: Identity | None = None
+        self._identity_lines = b""
+        self._session: Any = None
+        self._session_identity: Identity | None = None
+        self._session_cluster = ""
+
+    # What a request asks its connection
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The user's certificate, DER, or None."""
+        if not self._certificate_known:
+            self._certificate = self.connection.peer_certificate()
+            self._certificate_known = True
+        return self._certificate
+
+    @property
+    def forwarding(self) -> bytes:
+        """The lines that say for whom we ask."""
+        if not self._forwarding:
+            self._forwarding = forwarding_lines(self.connection.getPeer().host)
+        return self._forwarding
+
+    @property
+    def body_pending(self) -> bool:
+        """Whether some of the current request's body has not come yet."""
+        return self._left > 0 or self._chunks is not None
+
+    def lines_of(self, identity: Identity) -> bytes:
+        """Return the lines that say who asks."""
+        if identity is not self._identity:
+            self._identity_lines = identity_lines(identity.user, identity.groups)
+            self._identity = identity
+        return self._identity_lines
+
+    def enter(self, identity: Identity, cluster: str) -> None:
+        """Have this connection end when *identity* or *cluster* ("" is Tower itself) does.
+
+        That outlives the request, so that an idle connection ends too, and costs its successors nothing.
+        """
+        if identity is self._session_identity and cluster == self._session_cluster:
+            return
+        self._leave()
+        self._session = self.gateway.sessions.enter(identity, cluster, self.abort)
+        self._session_identity, self._session_cluster = identity, cluster
+
+    def _leave(self) -> None:
+        if self._session_identity is not None:
+            session, self._session, self._session_identity = self._session, None, None
+            self.gateway.sessions.leave(session)
+
+    def take_body(self, taker: Callable[[Buffer], bool], *, roomy: bool = True) -> None:
+        """Give what is still to come of the body to *taker*, which returns False when it is full.
+
+        :param roomy: False: it is full already.
+        """
+        self._take_body = taker
+        self._taker_full = not roomy
+        self._settle()
+
+    def taker_drained(self) -> None:
+        """Note that the taker of the body has room again."""
+        if self._taker_full:
+            self._taker_full = False
+            self._settle()
+
+    def send(self, data: Buffer) -> bool:
+        """Send *data* to the user; after False stop until `Request.drained`."""
+        if self.connection.send(data):
+            return True
+        self.full = True
+        self._age = 0
+        return False
+
+    def done(self, *, keep: bool) -> None:
+        """Note that the current request is answered; go on with the next, or close unless *keep*."""
+        self._request = self._take_body = None
+        self._taker_full = False
+        if not keep or self._left or self._chunks is not None or self.gateway.stopping:
+            self.close()
+            return
+        self._age = 0
+        if self._waiting and not (self._serving or self.full):
+            self._serve(bytes(self._waiting))
+        elif self._paused:
+            self._settle()
+
+    def release(self) -> bytes:
+        """Give up the connection, paused; return what came behind the current request."""
+        self.connection.pause()
+        waiting, self._waiting = bytes(self._waiting), b""
+        self._released = True
+        return waiting
+
+    def forget(self) -> None:
+        """Note that the connection, given up before, is nobody's concern here any more."""
+        self._request = None
+        self._leave()
+        self.gateway.forget(self)
+
+    # What comes from the user
+
+    def received(self, data: memoryview) -> None:
+        """See `tower.pipes.Receiver.received`."""
+        if self._request is None:
+            if self._closing:
+                return
+            if self._waiting:
+                self._go_on_with_head(data)
+            else:
+                self._serve(bytes(data))
+        elif self._left or self._chunks is not None:
+            self._pass_body(data)
+        else:
+            self._keep(data)
+
+    def _serve(self, raw: bytes) -> None:
+        """Serve the requests in *raw*, until one takes its time or more bytes are needed."""
+        self._serving = True
+        while True:
+            if raw.startswith(b"\r\n"):
+                raw = raw[2:]  # one empty line before a request is forgiven (RFC 9112 section 2.2)
+            end = raw.find(b"\r\n\r\n") + 4
+            try:
+                if end < 4 or end > HEAD_LIMIT:
+                    check_unfinished(raw if end < 4 else raw[:end])
+                    self._waiting = bytearray(raw)
+                    self._age = 0
+                    break
+                head = raw[:end]
+                method, target, minor, fields = self._reader.read(head)
+                early, rest = b"", raw[end:]
+                if fields.body:
+                    early, rest = self._begin_body(fields.body, rest)
+            except BadHead as e:
+                self._reject(Refusal(e.code, str(e), close=True))
+                break
+            except BadBody as e:
+                self._reject(Refusal(400, str(e), close=True))
+                break
+            self._waiting = rest
+            self._served += 1
+            self._age = 0
+            self._request = request = self.requestFactory(self, method, target, minor, fields, head, early)
+            request.process()
+            if self._request is request or self._closing or self.full:
+                break
+            raw = bytes(self._waiting)
+            if not raw:
+                break
+            self._waiting = b""
+        self._serving = False
+        if self._paused or self._left or self._chunks is not None or len(self._waiting) > PIPELINED:
+            self._settle()
+
+    def _begin_body(self, body: int, rest: bytes) -> tuple[bytes, bytes]:
+        """Split *rest* into what belongs to the body and what comes behind it."""
+        if body != CHUNKED:
+            early = rest[:body]
+            self._left = body - len(early)
+            return early, rest[body:]
+        chunks = ChunkedBody()
+        stop = chunks.feed(rest)
+        if stop < 0:
+            self._chunks = chunks
+            return rest, b""
+        return rest[:stop], rest[stop:]
+
+    def _go_on_with_head(self, data: memoryview) -> None:
+        """Add to a head that came in pieces."""
+        if self.full:
+            self._keep(data)
+            return
+        waiting = self._waiting = (
+            bytearray(self._waiting) if isinstance(self._waiting, bytes) else self._waiting
+        )
+        start = max(len(waiting) - 3, 0)
+        waiting += data
+        if waiting.find(b"\r\n\r\n", start) >= 0:
+            self._waiting = b""
+            self._serve(bytes(waiting))
+            return
+        try:
+            check_unfinished(waiting, start)
+        except BadHead as e:
+            self._reject(Refusal(e.code, str(e), close=True))
+
+    def _pass_body(self, data: memoryview) -> None:
+        """Pass on what belongs to the body of the current request, and keep what comes behind it."""
+        if self._chunks is None:
+            stop = min(self._left, len(data))
+            self._left -= stop
+        else:
+            try:
+                stop = self._chunks.feed(data)
+            except BadBody as e:
+                self._chunks = None
+                assert self._request is not None
+                self._request.fail(Refusal(400, str(e), close=True))
+                return
+            if stop < 0:
+                stop = len(data)
+            else:
+                self._chunks = None
+        if stop < len(data):
+            self._keep(data[stop:])
+        request, take = self._request, self._take_body
+        assert request is not None
+        assert take is not None, "the connection is paused while nobody takes the body"
+        self._age = 0
+        complete = not self.body_pending
+        if not take(data[:stop]) and not complete:
+            self._taker_full = True
+            self._settle()
+        if complete and request is self._request:
+            request.body_complete()
+
+    def _keep(self, data: memoryview) -> None:
+        if isinstance(self._waiting, bytes):
+            self._waiting = bytearray(self._waiting)
+        self._waiting += data
+        if len(self._waiting) > PIPELINED:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Read from the user exactly when there is somewhere to put it."""
+        blocked = len(self._waiting) > PIPELINED or (
+            self.body_pending and (self._take_body is None or self._taker_full)
+        )
+        if blocked != self._paused and not self._closing:
+            self._paused = blocked
+            if blocked:
+                self.connection.pause()
+            else:
+                self.connection.resume()
+
+    def ended(self) -> None:
+        """End with the user: whoever has gone away says no more, and a silent watch would never notice."""
+        request = self._request
+        if request is None:
+            self.close()
+        else:
+            self.connection.abort()
+
+    def drained(self) -> None:
+        """See `tower.pipes.Receiver.drained`."""
+        self.full = False
+        self._age = 0
+        if self._request is not None:
+            self._request.drained()
+        elif self._waiting and not (self._serving or self._closing):
+            self._serve(bytes(self._waiting))
+
+    def closed(self, reason: Exception) -> None:
+        """See `tower.pipes.Receiver.closed`."""
+        self._closing = True
+        request, self._request = self._request, None
+        if request is not None:
+            request.abandon()
+        self._leave()
+        self.gateway.forget(self)
+
+    # Ends
+
+    def _reject(self, refusal: Refusal) -> None:
+        """Answer bytes that are no request, and close."""
+        self.gateway.failures += 1
+        self.connection.send(status_response(refusal, close=True))
+        self.close()
+
+    def close(self) -> None:
+        """Close when everything is sent."""
+        self._closing = True
+        self._waiting = b""
+        self._age = 0
+        self.connection.close()
+
+    def retire(self) -> None:
+        """Close now if idle, else after the current answer."""
+        if self._request is None and not self._released:
+            self.close()
+
+    def abort(self, reason: str) -> None:
+        """End everything on this connection; say *reason* if it can still be said."""
+        if self._request is None and not self._released:
+            self.close()
+        elif self._request is None or not self._request.refuse_late(reason):
+            self.connection.abort()
+
+    def tick(self) -> None:
+        """Keep the deadlines; called once a second."""
+        if self._released:
+            return
+        self._age += 1
+        age, limits = self._age, self.gateway.limits
+        if self.full or self._closing:
+            if age > limits.stalled:
+                self.connection.abort()
+        elif self._request is not None:
+            self._request.tick(age)
+        elif self._waiting:
+            if age > limits.head:
+                self._reject(Refusal(408, "the head of the request came too slowly", close=True))
+        elif age > (limits.idle if self._served else limits.first_byte):
+            self.close()

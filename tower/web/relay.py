@@ -1,0 +1,409 @@
+"""The proxy's end of the relay: one request goes to a cluster, its answer comes back.
+
+The names are those of ``twisted.web.proxy``: a request's ``proxyClientFactoryClass`` finds a way into the
+cluster and makes, with its ``protocol``, the client that receives the answer.  Underneath is a pooled
+channel instead of a new connection for each request, and bodies are passed on while they come.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.errors import TowerError, Unauthorized
+from tower.pipes import Buffer
+from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
+from tower.web.canonical import write_head
+from tower.web.outcome import Relay
+from tower.web.raw import go_raw
+from tower.web.requestinfo import parse_request_info
+from tower.web.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
+from tower.web.status import Refusal
+
+if TYPE_CHECKING:
+    from tower.web.request import Request
+    from tower.web.upstream import Upstream
+
+# What may be sent again when it met a channel that was just closing (RFC 9110 section 9.2.2; Go's HTTP
+# client does the same).
+_REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+
+
+class ProxyClient:
+    """Receives the answer to one request from a channel; a `tower.pipes.Receiver`.
+
+    To see or change answers, override `handleResponseHead`, `handleResponsePart`, `handleResponseEnd`.
+    """
+
+    __slots__ = (
+        *("_body_sent", "_chunks", "_head", "_keep", "_left", "_over", "_reusable", "_status"),
+        *("channel", "factory", "request", "upstream"),
+    )
+
+    def __init__(self, factory: ProxyClientFactory, upstream: Upstream) -> None:
+        self.factory = factory
+        self.request = request = factory.request
+        self.channel = request.channel
+        self.upstream = upstream
+        self._head: bytearray | None = None  # what came of an answer's head
+        self._status = 0  # of the final answer, once its head was sent on
+        self._left = 0  # of its body, B; or UNTIL_CLOSE
+        self._chunks: ChunkedBody | None = None
+        self._reusable = True
+        self._keep = not request.close
+        self._body_sent = self._over = False
+
+    # Hooks
+
+    _hooked: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls._hooked = True
+
+    def handleResponseHead(self, status: int, head: bytes) -> bytes:
+        """Return what the user gets as the head of the answer, the empty line included."""
+        return head
+
+    def handleResponsePart(self, data: Buffer) -> Buffer:
+        """Return what the user gets for this part of the body, of the same length."""
+        return data
+
+    def handleResponseEnd(self) -> None:
+        """Note that the answer is complete."""
+
+    # The way there
+
+    def begin(self, head: bytes) -> None:
+        """Send the request; *head* is in the form that the agent takes."""
+        request, pipe = self.request, self.upstream.channel
+        pipe.receiver = self
+        early = request.early
+        if early:
+            self._body_sent = True
+        roomy = pipe.send(head + early if early else head)
+        if self.channel.body_pending and not self._over:
+            self.channel.take_body(self._send_body, roomy=roomy)
+        if not self.upstream.reused:
+            pipe.resume()
+
+    def _send_body(self, data: Buffer) -> bool:
+        self._body_sent = True
+        return self.upstream.channel.send(data)
+
+    def drained(self) -> None:
+        """Read the request's body again."""
+        self.channel.taker_drained()
+
+    # The way back
+
+    def received(self, data: memoryview) -> None:
+        """Pass on a piece of the answer."""
+        if self._status:
+            try:
+                self._deliver(self.handleResponsePart(data) if self._hooked else data, 0)
+            except BadBody as e:
+                self._break(e)
+            return
+        if self._head is None:
+            raw = bytes(data)
+            match = PLAIN.match(raw) if self._keep and not self.channel.body_pending else None
+            if match is None or match[1] == b"204":
+                self._head = bytearray(raw)
+            start = 0
+        else:
+            match = None
+            start = max(len(self._head) - 3, 0)
+            self._head += data
+        try:
+            if self._head is None and match is not None:
+                self._pass_plain(raw, match)
+            else:
+                self._read_heads(start)
+        except (BadResponse, BadBody) as e:
+            self._break(e)
+
+    def _pass_plain(self, raw: bytes, match: re.Match[bytes]) -> None:
+        """Pass on an answer whose head needs no change."""
+        code, length, _ = match.groups()
+        status = self._status = int(code)
+        if self.request.method == b"HEAD" or status == 304:
+            self._left = 0
+        elif length is not None:
+            self._left = int(length)
+        else:
+            self._chunks = ChunkedBody()
+        self._deliver_head(status, raw, match.end())
+
+    def _read_heads(self, start: int) -> None:
+        """Read the head of the answer, and interim ones before it."""
+        buffer = self._head
+        assert buffer is not None
+        while not self._over:
+            end = buffer.find(b"\r\n\r\n", start) + 4
+            if end < 4:
+                check_unfinished(buffer)
+                return
+            raw, start = bytes(buffer[:end]), 0
+            del buffer[:end]
+            head = ResponseHead(raw, bodiless=self.request.method == b"HEAD")
+            if head.code == 101:
+                self._switch(head, bytes(buffer))
+                return
+            if head.code >= 200:
+                self._head = None
+                self._answer(head, bytes(buffer))
+                return
+            if self.request.minor and not self.channel.send(head.lines + b"\r\n"):
+                self.upstream.channel.pause()
+
+    def _answer(self, head: ResponseHead, rest: bytes) -> None:
+        """Pass on an answer whose head has to be written anew."""
+        request = self.request
+        self._reusable = not (head.close or request.fields.upgrade)
+        # whoever answers before he has read the whole body will not read the rest
+        keep = self._keep and not self.channel.body_pending and not request.fields.upgrade
+        lines, body = head.lines, head.body
+        if body == UNTIL_CLOSE:
+            self._reusable = keep = False
+        elif body == CHUNKED:
+            self._chunks = ChunkedBody()
+            if not request.minor:
+                lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
+                self._chunks.pieces = []
+        if head.location is not None:
+            location = rewritten_location(head.location, self.factory.relay.prefix, request.fields.host)
+            lines += b"Location: %b\r\n" % location
+        self._keep = keep
+        self._left = body
+        self._status = head.code
+        wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
+        self._deliver_head(head.code, wire + rest, len(wire))
+
+    def _deliver_head(self, status: int, raw: bytes, end: int) -> None:
+        """Pass on *raw*: *end* bytes of head, and the beginning of the body."""
+        self.request.started = True
+        if self._hooked:
+            head = self.handleResponseHead(status, raw[:end])
+            raw, end = head + bytes(self.handleResponsePart(raw[end:])), len(head)
+        self._deliver(raw, end)
+
+    def _deliver(self, data: Buffer, start: int) -> None:
+        """Pass on *data*, in which the body goes on at *start*.
+
+        :raise BadBody: nobody can tell where it ends.
+        """
+        size = len(data)
+        chunks = self._chunks
+        if chunks is not None:
+            stop = chunks.feed(data, start)
+            if chunks.pieces is not None:
+                data = bytes(data[:start]) + b"".join(chunks.pieces)
+                chunks.pieces.clear()
+        elif self._left == UNTIL_CLOSE:
+            stop = -1
+        elif size - start < self._left:
+            self._left -= size - start
+            stop = -1
+        else:
+            stop = start + self._left
+        if stop < 0:
+            if not self.channel.send(data) and not self._over:
+                self.upstream.channel.pause()
+            return
+        self.channel.send(data if stop >= len(data) else data[:stop])
+        if not self._over:
+            self._finish(in_step=stop == size)
+
+    def _finish(self, *, in_step: bool) -> None:
+        """Note that the answer is complete; the channel goes back if nothing else came on it."""
+        self._over = True
+        upstream, request = self.upstream, self.request
+        if in_step and self._reusable and not self.channel.body_pending:
+            relay = self.factory.relay
+            self.factory.pool.give(relay.cluster, relay.target, upstream)
+        else:
+            upstream.discard()
+        if self._hooked:
+            self.handleResponseEnd()
+        request.finish(keep=self._keep)
+
+    def _switch(self, head: ResponseHead, rest: bytes) -> None:
+        """Go raw, now that the other side said so."""
+        if not self.request.fields.upgrade:
+            raise BadResponse("the answer changes a protocol that nobody asked to change")
+        self._over = True
+        self.request.started = self.request.over = True
+        go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
+
+    # Ends
+
+    def ended(self) -> None:
+        """Note that nothing more will come: for some answers that is how they end."""
+        if self._over:
+            return
+        if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
+            self._finish(in_step=False)
+        else:
+            self._lost()
+
+    def closed(self, reason: Exception) -> None:
+        """Note that the channel is gone."""
+        if not self._over:
+            self._lost()
+
+    def _lost(self) -> None:
+        self._over = True
+        self.upstream.discard()
+        self.factory.lost(self)
+
+    def _break(self, error: TowerError) -> None:
+        """Give up on an answer that is none."""
+        if not self._over:
+            self._over = True
+            self.upstream.discard()
+            cluster = self.factory.relay.cluster
+            self.request.fail(Refusal(502, f"cluster {cluster} sent what is no HTTP answer: {error}"))
+
+    def abandon(self) -> None:
+        """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""
+        if not self._over:
+            self._over = True
+            self.upstream.discard()
+
+    @property
+    def answering(self) -> bool:
+        """Whether the head of the answer is through."""
+        return self._status != 0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the request may be sent again although this channel took its head."""
+        if not self.upstream.reused or self._head is not None or self._status:
+            return False
+        if self.request.fields.body:
+            return not self._body_sent  # nobody acts on a head whose body never came
+        return self.request.method in _REPEATABLE
+
+
+class ProxyClientFactory:
+    """Finds a way into the cluster for one request.
+
+    :ivar protocol: makes what receives the answer.
+    """
+
+    protocol: ClassVar[type[ProxyClient]] = ProxyClient
+
+    __slots__ = ("_client", "_head", "_opening", "pool", "relay", "request")
+
+    def __init__(self, request: Request, relay: Relay) -> None:
+        self.request = request
+        self.relay = relay
+        self.pool = request.channel.gateway.pool
+        self._client: ProxyClient | None = None
+        self._opening: Deferred[Upstream] | None = None
+        self._head = b""
+
+    def start(self) -> None:
+        """Write the head and send it on an unused channel, or open one.
+
+        :raise TowerError: the request is not to be sent.
+        """
+        request, relay = self.request, self.relay
+        channel, fields, identity = request.channel, request.fields, request.identity
+        if identity is None:
+            raise Unauthorized(reason="the router let a request pass that nobody vouches for")
+        target = request.target
+        if relay.prefix:
+            target = relative_target(target, relay.prefix)
+        self._head = write_head(
+            request.method, target, fields, channel.lines_of(identity), channel.forwarding
+        )
+        upstream = None
+        if not fields.upgrade:
+            upstream = self.pool.take(relay.cluster, relay.target)
+        elif fields.body:
+            raise Refusal(400, "a request that changes the protocol has no body", close=True)
+        if upstream is None:
+            self._open()
+        else:
+            self._connected(upstream)
+
+    def buildProtocol(self, upstream: Upstream) -> ProxyClient:
+        """Return what sends the request on *upstream* and receives the answer."""
+        return self.protocol(self, upstream)
+
+    def _connected(self, upstream: Upstream) -> None:
+        self._client = client = self.buildProtocol(upstream)
+        client.begin(self._head)
+
+    def _open(self) -> None:
+        opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
+        opening.addCallbacks(self._opened, self._not_opened)
+
+    def _opened(self, upstream: Upstream) -> None:
+        self._opening = None
+        if self.request.over:
+            upstream.discard()
+        else:
+            self._connected(upstream)
+
+    def _not_opened(self, failure: Failure) -> None:
+        self._opening = None
+        if not self.request.over:
+            self.request.failed(failure)
+
+    def lost(self, client: ProxyClient) -> None:
+        """Note that the channel ended before the answer did: try once more, or say so."""
+        if client.repeatable:
+            self._client = None
+            self._open()  # a new channel, so this happens once
+            return
+        self.request.fail(
+            Refusal(
+                502, f"the connection to cluster {self.relay.cluster} broke before its answer was complete"
+            )
+        )
+
+    # What the request asks of whoever makes its answer
+
+    def drained(self) -> None:
+        """Read the answer again."""
+        if self._client is not None:
+            self._client.upstream.channel.resume()
+
+    def abandon(self) -> None:
+        """Let go of everything."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+        if self._client is not None:
+            self._client.abandon()
+
+    def complete(self) -> None:
+        """Note that the body is through."""
+
+    def tick(self, age: int) -> None:
+        """Give up on a cluster that does not answer, unless the request is one that may take for ever."""
+        client = self._client
+        limit = self.request.channel.gateway.limits.answer
+        if age <= limit or (client is not None and client.answering):
+            return
+        target = relative_target(self.request.target, self.relay.prefix)
+        if client is None or not parse_request_info(self.request.method, target).is_long_running:
+            self.request.fail(
+                Refusal(504, f"cluster {self.relay.cluster} did not answer within {limit:.0f} s")
+            )
+
+
+def relative_target(target: bytes, prefix: bytes) -> bytes:
+    """Return *target* without *prefix*, which it has to begin with.
+
+    :raise Refusal: it does not: sending it would reach something else.
+    """
+    rest = target[len(prefix) :]
+    if not target.startswith(prefix) or rest[:1] not in (b"", b"/", b"?"):
+        raise Refusal(500, "the request does not belong where its router sent it", close=True)
+    return rest if rest.startswith(b"/") else b"/" + rest

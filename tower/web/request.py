@@ -1,0 +1,328 @@
+"""One request of a user, from its head to the end of its answer."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.errors import TowerError, Unauthorized
+from tower.web.http1 import Fields
+from tower.web.local import BodyReading, StreamedAnswer, response_head
+from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
+from tower.web.raw import StreamOpening
+from tower.web.relay import ProxyClientFactory
+from tower.web.status import Refusal, refusal_of, status_response
+
+if TYPE_CHECKING:
+    from tower.web.httpchannel import HTTPChannel
+
+#: Longest body that is read here, B, unless the router says otherwise.
+BODY_LIMIT = 1024 * 1024
+
+
+class Identity(Protocol):
+    """What is needed of `tower.web.identity.Identity`."""
+
+    @property
+    def user(self) -> str:
+        """The name."""
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """The groups."""
+
+
+class Exchange(Protocol):
+    """Whatever is making the answer to a request."""
+
+    def drained(self) -> None:
+        """The user takes bytes again."""
+
+    def abandon(self) -> None:
+        """The user is gone, or the request is answered by somebody else: let go of everything."""
+
+    def complete(self) -> None:
+        """The request's body is through."""
+
+    def tick(self, age: int) -> None:
+        """Keep the deadlines; *age* is s since the request came or a part of its body did."""
+
+
+class Request:
+    """One request.
+
+    :ivar proxyClientFactoryClass: relays it to a cluster.
+    :ivar method: as it came, upper case.
+    :ivar target: path and query, as they came.
+    :ivar minor: 1 for HTTP/1.1, 0 for HTTP/1.0.
+    :ivar head: its bytes, the empty line included.
+    :ivar early: what came of the body together with the head, framing included.
+    :ivar identity: who asks; left here by the router.
+    :ivar started: whether the head of a final answer was sent.
+    """
+
+    proxyClientFactoryClass: ClassVar[type[ProxyClientFactory]] = ProxyClientFactory
+
+    __slots__ = (
+        "_deciding",
+        "_exchange",
+        "_id",
+        "channel",
+        "early",
+        "fields",
+        "head",
+        "identity",
+        "method",
+        "minor",
+        "over",
+        "started",
+        "target",
+    )
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        channel: HTTPChannel,
+        method: bytes,
+        target: bytes,
+        minor: int,
+        fields: Fields,
+        head: bytes,
+        early: bytes,
+    ) -> None:
+        self.channel = channel
+        self.method = method
+        self.target = target
+        self.minor = minor
+        self.fields = fields
+        self.head = head
+        self.early = early
+        self.identity: Identity | None = None
+        self.started = False
+        self.over = False
+        self._id = ""
+        self._deciding: Deferred[Outcome] | None = None
+        self._exchange: Exchange | None = None
+
+    # What a router wants to know
+
+    @property
+    def path(self) -> bytes:
+        """The path, as it came."""
+        return self.target.partition(b"?")[0]
+
+    @property
+    def query(self) -> bytes:
+        """The query, as it came, without the question mark."""
+        return self.target.partition(b"?")[2]
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The certificate that the user showed and proved, DER, or None."""
+        return self.channel.certificate
+
+    @property
+    def request_id(self) -> str:
+        """Names this request in answers and in the log."""
+        if not self._id:
+            self._id = secrets.token_hex(6)
+        return self._id
+
+    @property
+    def close(self) -> bool:
+        """Whether the connection closes after the answer."""
+        return self.fields.close or not self.minor or self.channel.gateway.stopping
+
+    def body(self, limit: int = BODY_LIMIT) -> Deferred[bytes]:
+        """Return the whole body, without framing.
+
+        :param limit: longest, framing included, B.
+        :raise Refusal: through the Deferred: it is longer, or the user is gone.
+        """
+        reading = BodyReading(self, limit)
+        self._exchange = reading
+        return reading.done
+
+    # What becomes of it
+
+    def process(self) -> None:
+        """Have the router decide, and act on that."""
+        gateway = self.channel.gateway
+        gateway.requests += 1
+        try:
+            outcome = gateway.router(self)
+        except Exception as e:  # noqa: BLE001 - whatever it is, the user gets a Status and the others go on
+            self.fail(e)
+            return
+        if type(outcome) is Relay:
+            self.relay(outcome)
+        elif isinstance(outcome, Deferred):
+            self._deciding = outcome
+            outcome.addCallbacks(self._decided, self._undecided)
+        else:
+            self._act(outcome)
+
+    def _decided(self, outcome: Outcome) -> None:
+        self._deciding = None
+        if not self.over:
+            self._act(outcome)
+
+    def _undecided(self, failure: Failure) -> None:
+        self._deciding = None
+        if not self.over:
+            self.failed(failure)
+        elif not failure.check(CancelledError, TowerError):
+            self._log.failure("request {id} failed after its user had gone", failure, id=self.request_id)
+
+    def _act(self, outcome: Outcome) -> None:
+        try:
+            if isinstance(outcome, Relay):
+                self.relay(outcome)
+            elif isinstance(outcome, Response):
+                self.respond(outcome)
+            elif isinstance(outcome, StreamingResponse):
+                self._stream(outcome)
+            elif isinstance(outcome, RawStream):
+                self._open_stream(outcome)
+            else:
+                self._hand_over(outcome)
+        except Exception as e:  # noqa: BLE001 - as in process
+            self.fail(e)
+
+    def relay(self, relay: Relay) -> None:
+        """Send the request on to a cluster.  Nobody's request is never sent."""
+        identity = self.identity
+        if identity is None:
+            self.fail(Unauthorized(reason="the router let a request pass that nobody vouches for"))
+            return
+        try:
+            self.channel.enter(identity, relay.cluster)
+            self._exchange = factory = self.proxyClientFactoryClass(self, relay)
+            factory.start()
+        except TowerError as e:
+            self.fail(e)
+
+    def respond(self, response: Response) -> None:
+        """Answer with *response*."""
+        keep = not (self.close or self.channel.body_pending)
+        framing = b"Content-Length: %d\r\n" % len(response.body)
+        head = response_head(
+            response.code, response.headers, self.channel.gateway.date, framing=framing, close=not keep
+        )
+        self.started = True
+        self.channel.send(head if self.method == b"HEAD" else head + response.body)
+        self.finish(keep=keep)
+
+    def _stream(self, response: StreamingResponse) -> None:
+        if self.identity is not None:
+            self.channel.enter(self.identity, "")
+        self._exchange = answer = StreamedAnswer(self)
+        answer.begin(response)
+
+    def _open_stream(self, stream: RawStream) -> None:
+        if self.identity is None:
+            raise Unauthorized(reason="the router let a request pass that nobody vouches for")
+        self.channel.enter(self.identity, stream.cluster)
+        self._exchange = opening = StreamOpening(self, stream)
+        opening.start()
+
+    def _hand_over(self, outcome: HandOver) -> None:
+        if self.fields.body:
+            raise Refusal(400, "a request that changes the protocol has no body", close=True)
+        channel = self.channel
+        self.over = True
+        received = self.head + channel.release()
+        channel.forget()
+        outcome.take(channel.connection, received)
+
+    # Ends
+
+    def failed(self, failure: Failure) -> None:
+        """Answer with a Status for *failure*."""
+        assert failure.value is not None
+        self.fail(failure.value)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with a Status for *error*; if an answer has begun, all that is left is to cut it."""
+        if self.over:
+            return
+        refusal = refusal_of(error)
+        if not isinstance(error, TowerError):
+            self._log.failure("request {id} failed", Failure(error), id=self.request_id)
+        reason = getattr(error, "reason", "") if isinstance(error, Unauthorized) else ""
+        self._log.info(
+            "request {id} from {peer}: {code} {text}",
+            id=self.request_id,
+            peer=self.channel.connection.getPeer().host,
+            code=refusal.code,
+            text=reason or refusal.message,
+        )
+        channel = self.channel
+        channel.gateway.failures += 1
+        if self.started:
+            channel.connection.abort()
+            return
+        self._let_go()
+        keep = not (self.close or refusal.close or channel.body_pending)
+        self.started = True
+        channel.send(
+            status_response(
+                refusal,
+                self.request_id,
+                close=not keep,
+                without_body=self.method == b"HEAD",
+                extra=channel.gateway.date,
+            )
+        )
+        self.finish(keep=keep)
+
+    def refuse_late(self, reason: str) -> bool:
+        """Answer 401 for a credential that ended meanwhile; return False if an answer has begun."""
+        if self.started:
+            return False
+        self.fail(Refusal(401, reason, close=True))
+        return True
+
+    def finish(self, *, keep: bool) -> None:
+        """Note that the answer is complete."""
+        self.over = True
+        self._exchange = None
+        self.channel.done(keep=keep)
+
+    def abandon(self) -> None:
+        """Let go: the user is gone."""
+        self.over = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abandon()
+        deciding, self._deciding = self._deciding, None
+        if deciding is not None:
+            deciding.cancel()
+
+    # What happens meanwhile
+
+    def drained(self) -> None:
+        """Note that the user takes bytes again."""
+        if self._exchange is not None:
+            self._exchange.drained()
+
+    def body_complete(self) -> None:
+        """Note that the whole body is through."""
+        if self._exchange is not None:
+            self._exchange.complete()
+
+    def tick(self, age: int) -> None:
+        """Keep the deadlines."""
+        if self._exchange is not None:
+            self._exchange.tick(age)
+        elif age > self.channel.gateway.limits.answer:
+            self.fail(Refusal(504, "Tower took too long to decide about the request"))

@@ -1,0 +1,89 @@
+"""What a request to a Kubernetes API server is about; the rules of kube-apiserver's RequestInfo."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import unquote
+
+_VERBS = {
+    b"POST": "create",
+    b"GET": "get",
+    b"HEAD": "get",
+    b"PUT": "update",
+    b"PATCH": "patch",
+    b"DELETE": "delete",
+}
+_SPECIAL_VERBS = ("watch", "proxy")
+_LONG_SUBRESOURCES = ("attach", "exec", "proxy", "log", "portforward")
+
+
+class RequestInfo(NamedTuple):
+    """What is asked of what.
+
+    :ivar verb: ``get``, ``list``, ``watch``, ``create``, ...; without a resource the method in lower case.
+    :ivar path: decoded.
+    :ivar group: of the API; empty for the core group.
+    """
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        """Whether it is about an API object; else only `verb` and `path` say something."""
+        return bool(self.resource)
+
+    @property
+    def is_long_running(self) -> bool:
+        """Whether its answer may rightly take for ever, or never begin."""
+        if not self.is_resource:
+            return False
+        return self.verb in _SPECIAL_VERBS or self.subresource in _LONG_SUBRESOURCES
+
+
+def parse_request_info(method: bytes, target: bytes) -> RequestInfo:
+    """Return what *method* asks of *target*, a path and query as the API server sees them."""
+    raw_path, _, query = target.partition(b"?")
+    path = unquote(raw_path.decode("ascii", "replace"))
+    plain = RequestInfo(method.decode("ascii", "replace").lower(), path)
+    parts = path.strip("/").split("/")
+    if len(parts) < 3 or parts[0] not in ("api", "apis"):
+        return plain
+    if parts[0] == "api":
+        group, version, parts = "", parts[1], parts[2:]
+    elif len(parts) < 4:
+        return plain
+    else:
+        group, version, parts = parts[1], parts[2], parts[3:]
+    verb = _VERBS.get(method, "")
+    if parts[0] in _SPECIAL_VERBS:
+        if len(parts) < 2:
+            return plain
+        verb, parts = parts[0], parts[1:]
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 1:
+        namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in ("status", "finalize"):
+            parts = parts[2:]
+    resource = parts[0]
+    name = parts[1] if len(parts) > 1 else ""
+    subresource = parts[2] if len(parts) > 2 and verb != "proxy" else ""
+    if not name and verb == "get":
+        verb = "watch" if _asks_to_watch(query) else "list"
+    elif not name and verb == "delete":
+        verb = "deletecollection"
+    return RequestInfo(verb, path, group, version, namespace, resource, subresource, name)
+
+
+def _asks_to_watch(query: bytes) -> bool:
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name == b"watch":
+            return value not in (b"", b"0", b"false")
+    return False
