@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
@@ -12,58 +12,19 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.budget import Budget
-from tower.clusters import Cluster
 from tower.conch.keys import KeyPair
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
-from tower.errors import Unauthorized
+from tower.jointokens import JoinTokens
 from tower.pipes import Pipe
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
 
 
-class Enrolment(Protocol):
-    """What is needed of `tower.jointokens.JoinTokens`."""
-
-    def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
-        """Return whether that key may serve that cluster."""
-
-    def enrol(self, cluster: str, token: str, fingerprint: str, public_key_blob: bytes) -> Deferred[None]:
-        """Spend a use of *token* on that key."""
-
-
-class Gate:
-    """Lets in whose key or token is good, as long as the cluster is enabled.
-
-    :param find: returns a cluster by name.
-    """
-
-    def __init__(self, find: Callable[[str], Cluster | None], enrolment: Enrolment) -> None:
-        self._find = find
-        self._enrolment = enrolment
-
-    def is_open(self, cluster: str) -> bool:
-        """Return whether that cluster is there and enabled."""
-        found = self._find(cluster)
-        return found is not None and found.enabled
-
-    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool:
-        """Return whether that key may serve that cluster now."""
-        return self.is_open(cluster) and self._enrolment.is_enrolled(cluster, fingerprint)
-
-    def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> Deferred[None]:
-        """Spend a use of *token* on that key; unknown and disabled clusters look like a bad token."""
-        found = self._find(cluster)
-        if found is not None and not found.enabled:
-            refused: Deferred[None] = Deferred()
-            refused.errback(Unauthorized(reason=f"cluster {cluster} is disabled"))
-            return refused
-        return self._enrolment.enrol(cluster, token, fingerprint, blob)
-
-
 class Reception(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
+    :param gate: knows which keys and tokens are good for which cluster.
     :param host_keys: ours; see `tower.conch.transport.ServerTransport`.
     :param keepalive: how often agents are probed, s.
     :param epoch: returns the time of day, s since the epoch.
@@ -76,7 +37,7 @@ class Reception(Service):
         self,
         reactor: Any,
         tunnels: Tunnels,
-        gate: Gate,
+        gate: JoinTokens,
         host_keys: Sequence[KeyPair],
         budget: Budget,
         *,
@@ -112,7 +73,7 @@ class Reception(Service):
 
     def _welcome(self, peer: AgentPeer, tunnel: Tunnel) -> None:
         tunnel.open_up(peer.name, peer.fingerprint, peer.hello.version, self._epoch(), self._budget)
-        if not self.running or not self._gate.is_enrolled(peer.name, peer.fingerprint):
+        if not self.running or self._gate.refusal(peer.name, peer.fingerprint):
             tunnel.close("this agent may not serve that cluster any more")
             return
         self._log.info(
