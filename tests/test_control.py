@@ -1,0 +1,196 @@
+"""Tests of what follows the tunnels and the records: conditions, cuts, timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.availability import AGENT_AVAILABLE, Availability
+from tower.clusters import Clusters
+from tower.credentials import Credentials
+from tower.jointokens import JoinTokens
+from tower.periodic import periodic
+from tower.revocation import Revocation
+from tower.store import MemoryStore
+from tower.tunnels import Tunnels
+from tower.web.identity import Authenticator
+from tower.web.sessions import Sessions
+
+NOW = 1_800_000_000.0
+
+
+class FakeTunnel:
+    """A tunnel that only remembers why it was closed."""
+
+    def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
+        self.name, self.fingerprint = name, fingerprint
+        self.version = self.peer = ""
+        self.since = NOW
+        self.draining = False
+        self.on_change: Callable[[], None] = lambda: None
+        self.round_trip = 0.0
+        self.streams = 0
+        self.closed: list[str] = []
+
+    def open(self, target: str) -> Deferred[Any]:
+        """Open nothing."""
+        return Deferred()
+
+    def drain(self) -> None:
+        """Note nothing."""
+
+    def close(self, reason: str) -> None:
+        """Remember why."""
+        self.closed.append(reason)
+
+
+class Bench:
+    """A clock set to a real time, a store in memory, and what stands on them."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.store = MemoryStore()
+        self.clusters = Clusters(self.store, None, self.clock)
+        self.credentials = Credentials(self.store, self.clock, 86400.0)
+        self.tokens = JoinTokens(self.store, self.clock)
+        self.tunnels = Tunnels(self.clock, self.clock.seconds)
+        self.sessions = Sessions(Authenticator(self.credentials, self.clock))
+
+
+class AvailabilityTests(SynchronousTestCase):
+    """The condition AgentAvailable."""
+
+    def setUp(self) -> None:
+        """Start with one cluster."""
+        self.bench = Bench()
+        self.successResultOf(self.bench.clusters.add("alpha"))
+        self.service = Availability(self.bench.clock, self.bench.clusters, self.bench.tunnels)
+        self.service.startService()
+        self.addCleanup(self.service.stopService)
+
+    def condition(self) -> tuple[str, float] | None:
+        """Return status and time of transition."""
+        found = self.bench.clusters.require("alpha").condition(AGENT_AVAILABLE)
+        return None if found is None else (found.status, found.last_transition)
+
+    def test_connects(self) -> None:
+        """An agent that connects makes it true at once."""
+        self.bench.tunnels.add(FakeTunnel("alpha"))
+        self.assertEqual(self.condition(), ("True", NOW))
+
+    def test_quick_reconnect(self) -> None:
+        """An agent that is back within the grace period leaves no transition."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(5)
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(9.9)
+        self.bench.tunnels.add(FakeTunnel("alpha"))
+        self.bench.clock.advance(60)
+        self.assertEqual(self.condition(), ("True", NOW))
+
+    def test_stays_away(self) -> None:
+        """After the grace period it is false, and the message says since when."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(10)
+        self.assertEqual(self.condition(), ("False", NOW + 10))
+        found = self.bench.clusters.require("alpha").condition(AGENT_AVAILABLE)
+        assert found is not None
+        self.assertIn("last seen 10 s ago", found.message)
+
+    def test_after_a_crash(self) -> None:
+        """What the last run left as true becomes false when no agent comes."""
+        self.successResultOf(self.bench.clusters.set_condition("alpha", AGENT_AVAILABLE, "True", "R", "m"))
+        self.service.stopService()
+        self.service.startService()
+        self.bench.clock.advance(10)
+        self.assertEqual(self.condition(), ("False", NOW + 10))
+
+    def test_stops(self) -> None:
+        """A stopped service leaves no timer."""
+        self.service.stopService()
+        self.assertEqual(self.bench.clock.getDelayedCalls(), [])
+        self.service.startService()
+
+
+class RevocationTests(SynchronousTestCase):
+    """Tunnels and sessions end with their right."""
+
+    def setUp(self) -> None:
+        """Start with two clusters that have an agent each, and a session of jane's in alpha."""
+        self.bench = bench = Bench()
+        for name in ("alpha", "beta"):
+            self.successResultOf(bench.clusters.add(name))
+        self.alpha, self.beta = FakeTunnel("alpha", "SHA256:a"), FakeTunnel("beta", "SHA256:b")
+        for tunnel in (self.alpha, self.beta):
+            bench.tunnels.add(tunnel)
+        self.credential, secret = self.successResultOf(
+            bench.credentials.issue_token("alpha", "jane", ["dev"], 600)
+        )
+        identity = Authenticator(bench.credentials, bench.clock).authenticate(None, secret.encode())
+        self.ended: list[str] = []
+        bench.sessions.enter(identity, "alpha", self.ended.append)
+        service = Revocation(bench.store, bench.clusters, bench.credentials, bench.tunnels, bench.sessions)
+        service.startService()
+        self.addCleanup(service.stopService)
+
+    def test_disable(self) -> None:
+        """Disabling a cluster cuts its tunnels and sessions, and nobody else's."""
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        self.assertEqual(self.alpha.closed, ["cluster alpha is disabled"])
+        self.assertEqual(self.ended, ["cluster alpha is disabled"])
+        self.assertEqual(self.beta.closed, [])
+
+    def test_remove(self) -> None:
+        """So does removing it, and nothing is remembered of it."""
+        self.successResultOf(self.bench.clusters.remove("alpha"))
+        self.assertEqual(self.alpha.closed, ["cluster alpha was removed"])
+        self.assertEqual(len(self.ended), 1)
+        self.assertIs(self.bench.tunnels.last_seen("alpha"), None)
+
+    def test_agent_key(self) -> None:
+        """Revoking one agent's key cuts that agent's tunnels."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha", uses=2))
+        for fingerprint in ("SHA256:a", "SHA256:c"):
+            self.successResultOf(self.bench.tokens.enrol("alpha", token, fingerprint, b"blob"))
+        other = FakeTunnel("alpha", "SHA256:c")
+        self.bench.tunnels.add(other)
+        self.successResultOf(self.bench.tokens.revoke("alpha", "SHA256:a"))
+        self.assertEqual(self.alpha.closed, ["this agent's key was revoked"])
+        self.assertEqual(other.closed, [])
+
+    def test_credential(self) -> None:
+        """Revoking a credential ends what goes on with it."""
+        self.successResultOf(self.bench.credentials.revoke(self.credential.id))
+        self.assertEqual(len(self.ended), 1)
+        self.assertEqual(self.alpha.closed, [])
+
+
+class PeriodicTests(SynchronousTestCase):
+    """Timers whose bodies cannot stop them."""
+
+    def test_survives(self) -> None:
+        """A body that raises, at once or later, is called again, and its failure is logged."""
+        clock, calls = Clock(), []
+
+        def body() -> Deferred[None] | None:
+            calls.append(clock.seconds())
+            if len(calls) == 1:
+                raise ZeroDivisionError
+            if len(calls) == 2:
+                return fail(ZeroDivisionError())
+            return None
+
+        timer = periodic(clock, 2.0, body)
+        timer.startService()
+        clock.pump([2.0, 2.0])
+        timer.stopService()
+        self.assertEqual(calls, [0.0, 2.0, 4.0])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
