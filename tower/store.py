@@ -216,6 +216,12 @@ def encode(value: Value) -> str:
     return text
 
 
+def detached(value: Value) -> Value:
+    """Return a copy of *value* that shares nothing with it."""
+    copy: Value = json.loads(encode(value))
+    return copy
+
+
 class Plan:
     """Works out what a transaction changes, without changing anything.
 
@@ -283,7 +289,7 @@ class Plan:
 
     def _put(self, event: EventType, kind: str, name: str, value: Value) -> Record:
         self.version += 1
-        record = Record(kind, name, self.version, json.loads(encode(value)))
+        record = Record(kind, name, self.version, detached(value))
         self._changed[kind, name] = record
         self.events.append(Event(event, record))
         return record
