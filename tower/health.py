@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IReactorTCP
+from twisted.internet.interfaces import IListeningPort
 from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import Site
@@ -63,9 +63,9 @@ class HealthService(Service):
     :raise twisted.internet.error.CannotListenError: the port is taken or may not be bound.
     """
 
-    def __init__(self, reactor: IReactorTCP, host: str, port: int, subject: Healthy) -> None:
+    def __init__(self, reactor: Any, host: str, port: int, subject: Healthy) -> None:
         site = _QuietSite(HealthPage(subject), timeout=10)  # type: ignore[no-untyped-call]
-        self._port = reactor.listenTCP(port, site, interface=host)
+        self._port: IListeningPort = reactor.listenTCP(port, site, interface=host)
 
     def stopService(self) -> Deferred[None]:
         """Stop listening."""
