@@ -120,11 +120,12 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertEqual((len(self.opened), self.endpoint.refused), (2, 1))
 
     def test_settled(self) -> None:
-        """One that has authenticated itself, or failed to, makes room."""
+        """One that has authenticated itself makes room, and so does a mistake of ours, which is logged."""
         self.accept(head())
         self.accept(head())
         self.settled[0].callback(None)
         self.settled[1].errback(ValueError("gone"))
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
         self.assertEqual(self.endpoint.pending, 0)
         self.accept(head())
         self.assertEqual(len(self.opened), 3)

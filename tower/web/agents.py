@@ -13,6 +13,7 @@ from autobahn.twisted.websocket import WebSocketServerFactory, WebSocketServerPr
 from autobahn.websocket.types import ConnectionDeny, ConnectionRequest
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from tower.pipes import Pipe
 from tower.transport import PipeTransport
@@ -20,8 +21,8 @@ from tower.transport import PipeTransport
 #: The subprotocol of Tower's own agents.
 TOWER_V2 = "tower-v2"
 
-#: Called with the connection, paused, and the bytes that came behind the handshake; the result fires, with
-#: anything, once the agent has authenticated itself or is gone.
+#: Called with the connection, paused, and the bytes that came behind the handshake; the result fires once
+#: the agent has authenticated itself or is gone, which is no failure.
 Opened = Callable[[Pipe, bytes], Deferred[Any]]
 
 _BUSY = (
@@ -128,3 +129,5 @@ class AgentEndpoint:
 
     def _settled(self, result: Any) -> None:
         self.pending -= 1
+        if isinstance(result, Failure):
+            self._log.failure("an agent could not be welcomed", result)
