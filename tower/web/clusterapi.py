@@ -1,0 +1,270 @@
+"""The resource `clusters` of Tower's own API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
+from tower.errors import AlreadyExists, Conflict
+from tower.tunnels import Tunnels
+
+from . import discovery
+from .api import Call
+from .clusterobject import COLUMNS, patched, read_wish, unknown_fields
+from .issuing import Published
+from .outcome import Outcome, Response, StreamingResponse
+from .selectors import Requirement, parse_fields, parse_labels, read_fields
+from .status import Refusal
+from .table import TABLES, Object, table
+from .watching import Watching, WatchLimits
+
+_FIELDS: dict[str, Callable[[Object], str]] = {"metadata.name": lambda item: str(item["metadata"]["name"])}
+_MERGE_PATCH = "application/merge-patch+json"
+_JSON_TYPE = (b"Content-Type", b"application/json")
+
+
+class Clock(Protocol):
+    """What is needed of a reactor."""
+
+    def seconds(self) -> float:
+        """Return the time, s since the epoch."""
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
+        """Call *callable* after *delay* s."""
+
+
+class Below(Protocol):
+    """What is below one cluster: `agents`, `jointokens`, `kubeconfigs`."""
+
+    async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
+        """Return the answer to *call*.
+
+        :param below: what follows in the path.
+        """
+
+
+class Selection:
+    """Which objects a list or a watch is about.
+
+    :raise BadSelector: it cannot be read.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._fields: list[Requirement] = parse_fields(call.query.get("fieldSelector", ""), _FIELDS)
+        self._labels: list[Requirement] = parse_labels(call.query.get("labelSelector", ""))
+
+    def is_about(self, item: Object) -> bool:
+        """Say whether the fields that never change are those wanted."""
+        values = read_fields(item, _FIELDS)
+        return all(holds(values) for holds in self._fields)
+
+    def is_labelled(self, item: Object) -> bool:
+        """Say whether the labels are those wanted."""
+        labels = item["metadata"].get("labels", {})
+        return all(holds(labels) for holds in self._labels)
+
+
+class ClusterApi:
+    """:param version: returns the version of the last change in the store.
+    :param below: what there is below a cluster, by name.
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        tunnels: Tunnels,
+        version: Callable[[], int],
+        published: Published,
+        clock: Clock,
+        below: dict[str, Below],
+        limits: WatchLimits | None = None,
+    ) -> None:
+        self._clusters = clusters
+        self._tunnels = tunnels
+        self._version = version
+        self._published = published
+        self._clock = clock
+        self._below = below
+        self._watching = Watching(clusters, version, self.show, clock, limits or WatchLimits())
+
+    def show(self, cluster: Cluster) -> Object:
+        """Return the object of *cluster* as it is this moment."""
+        tunnels = self._tunnels.live(cluster.name)
+        round_trips = [tunnel.round_trip for tunnel in tunnels if tunnel.round_trip]
+        live = Live(
+            endpoint=self._published.cluster_url(cluster.name) if self._published.is_known else "",
+            tunnels=len(tunnels),
+            version=tunnels[0].version if tunnels else "",
+            last_seen=self._tunnels.last_seen(cluster.name),
+            round_trip=min(round_trips, default=None),
+        )
+        return to_object(cluster, live)
+
+    async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.Resource.answer`."""
+        match call.method, below:
+            case (("GET" | "HEAD"), ()):
+                return self._list_or_watch(call)
+            case "POST", ():
+                return await self._create(call)
+            case (("GET" | "HEAD"), (name,)):
+                return self._one(call, self._clusters.require(name))
+            case "DELETE", (name,):
+                return await self._delete(call, name)
+            case "PATCH", (name,):
+                return await self._patch(call, name)
+            case _, (name, kind, *rest) if kind in self._below:
+                return await self._below[kind].answer(call, self._clusters.require(name), tuple(rest))
+            case _, (() | (_,)):
+                raise Refusal(405, f"{call.method} is not for clusters")
+        raise Refusal(404, "the server could not find the requested resource")
+
+    def _list_or_watch(self, call: Call) -> Outcome:
+        selection = Selection(call)
+        if call.flag("watch"):
+            return self._watch(call, selection)
+        items = [self.show(cluster) for cluster in self._clusters.list()]
+        items = [item for item in items if selection.is_about(item) and selection.is_labelled(item)]
+        version = str(self._version())
+        if call.table:
+            return self._table(call, items, version)
+        return Response.of_json(
+            {
+                "apiVersion": API_VERSION,
+                "kind": "ClusterList",
+                "metadata": {"resourceVersion": version},
+                "items": items,
+            }
+        )
+
+    def _watch(self, call: Call, selection: Selection) -> StreamingResponse:
+        media = call.table
+        include = call.query.get("includeObject", "Metadata")
+
+        def form(item: Object) -> Object:
+            if not media:
+                return item
+            return table(COLUMNS, [item], self._clock.seconds(), media=media, include=include)
+
+        start = self._watching.watch(call.query, selection, form, bookmarks=not media)
+        return StreamingResponse(start, 200, (_JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
+
+    def _one(self, call: Call, cluster: Cluster) -> Response:
+        item = self.show(cluster)
+        if call.table:
+            return self._table(call, [item], item["metadata"]["resourceVersion"])
+        return Response.of_json(item)
+
+    def _table(self, call: Call, items: list[Object], version: str) -> Response:
+        include = call.query.get("includeObject", "Metadata")
+        now = self._clock.seconds()
+        value = table(COLUMNS, items, now, media=call.table, include=include, resource_version=version)
+        return Response.of_json(value)
+
+    async def _create(self, call: Call) -> Response:
+        value = await call.read()
+        warnings = _check_fields(call, value)
+        wish = read_wish(value)
+        if call.dry_run:
+            if self._clusters.get(wish.name) is not None:
+                raise AlreadyExists(f"cluster {wish.name} already exists")
+            cluster = Cluster(
+                wish.name,
+                "",
+                0,
+                self._clock.seconds(),
+                enabled=wish.enabled,
+                labels=wish.labels,
+                annotations=wish.annotations,
+            )
+        else:
+            cluster = await self._clusters.add(
+                wish.name, enabled=wish.enabled, labels=wish.labels, annotations=wish.annotations
+            )
+        return _written(self._shown(call, cluster), 201, warnings)
+
+    async def _patch(self, call: Call, name: str) -> Response:
+        media = call.content_type.partition(";")[0].strip().lower()
+        if media != _MERGE_PATCH:
+            raise Refusal(415, f"a patch of type {media or 'none'} is not supported: send {_MERGE_PATCH}")
+        patch = await call.read()
+        warnings = _check_fields(call, patch)
+        version = _version_in(patch)
+        if call.dry_run:
+            cluster = patched(self._clusters.require(name), patch)
+        else:
+            cluster = await self._clusters.change(name, lambda old: patched(old, patch), version)
+        return _written(self._shown(call, cluster), 200, warnings)
+
+    async def _delete(self, call: Call, name: str) -> Response:
+        options = await call.read()
+        conditions = options.get("preconditions")
+        conditions = conditions if isinstance(conditions, dict) else {}
+        dry = call.dry_run or options.get("dryRun") == ["All"]
+        cluster = self._clusters.require(name)
+        version = conditions.get("resourceVersion")
+        if version is not None and version != str(cluster.resource_version):
+            raise Conflict(f"cluster {name} was changed in between: read it again and retry")
+        if not dry:
+            await self._clusters.remove(name, conditions.get("uid"))
+        return Response.of_json(
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Success",
+                "details": {
+                    "name": name,
+                    "group": discovery.GROUP,
+                    "kind": "clusters",
+                    "uid": cluster.uid,
+                },
+            }
+        )
+
+    def _shown(self, call: Call, cluster: Cluster) -> Object:
+        item = self.show(cluster)
+        if call.table in TABLES:
+            return table(COLUMNS, [item], self._clock.seconds(), media=call.table)
+        return item
+
+
+def _version_in(patch: dict[str, Any]) -> int | None:
+    metadata = patch.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if version is None:
+        return None
+    if not (isinstance(version, str) and version.isdecimal()):
+        raise Refusal(422, f"metadata.resourceVersion: {version!r}: must be one that was read here")
+    return int(version)
+
+
+def _check_fields(call: Call, value: dict[str, Any]) -> list[str]:
+    """Return what to warn of; see Kubernetes' field validation.
+
+    :raise Refusal: there are fields that we do not know, and the client wants none.
+    """
+    wanted = call.query.get("fieldValidation") or "Warn"
+    if wanted not in ("Ignore", "Warn", "Strict"):
+        raise Refusal(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
+    if wanted == "Ignore":
+        return []
+    texts = [f'unknown field "{path}"' for path in unknown_fields(value)]
+    if texts and wanted == "Strict":
+        raise Refusal(400, f"strict decoding error: {', '.join(texts)}")
+    return texts
+
+
+def _written(item: Object, code: int, warnings: list[str]) -> Response:
+    body = json.dumps(item, separators=(",", ":")).encode()
+    notes = tuple((b"Warning", _warning(text)) for text in warnings[:10])
+    return Response(code, body, (_JSON_TYPE, *notes))
+
+
+def _warning(text: str) -> bytes:
+    """Return the value of a `Warning` header, as kube-apiserver writes them (RFC 7234 section 5.5)."""
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]
+    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode("ascii")

@@ -1,0 +1,191 @@
+"""What lets others in: kubeconfigs for users, and what an agent needs in order to join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from attrs import field, frozen
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters import Cluster, Clusters
+from tower.credentials import Credential, Credentials
+from tower.errors import ConfigurationError, Invalid
+from tower.jointokens import JoinTokens
+from tower.kube.kubeconfig import kubeconfig
+from tower.options import public_host
+from tower.pki import Authority
+from tower.quantities import is_wildcard
+
+from .identity import check_grant
+
+#: How long a kubeconfig works if nobody says otherwise, s; less where the proxy allows less.
+DEFAULT_TTL = 8 * 3600.0
+
+Via: TypeAlias = Literal["front-door", "port"]
+Auth: TypeAlias = Literal["cert", "token"]
+
+
+class Serves(Protocol):
+    """What is needed of the authority that signs what we serve."""
+
+    @property
+    def pem(self) -> bytes:
+        """Its certificates."""
+
+    @property
+    def hash(self) -> str:
+        """What pins it."""
+
+
+@frozen
+class Published:
+    """Where others reach this proxy.
+
+    :ivar host: `--host`.
+    :ivar address: `--publish-service-address`.
+    :ivar secure_port: the front door's.
+    """
+
+    host: str
+    address: str | None
+    secure_port: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was said how others reach this proxy."""
+        return bool(self.address) or not is_wildcard(self.host)
+
+    def authority(self, port: int | None = None) -> str:
+        """Return host and port of the front door, or of another *port*.
+
+        :raise Invalid: nobody said how others reach us; names the flag.
+        """
+        try:
+            host = public_host(self.host, self.address)
+        except ConfigurationError as e:
+            raise Invalid(str(e)) from e
+        return f"[{host}]:{port or self.secure_port}" if ":" in host else f"{host}:{port or self.secure_port}"
+
+    def cluster_url(self, name: str) -> str:
+        """Return the URL of a cluster on the front door."""
+        return f"https://{self.authority()}/clusters/{name}"
+
+
+@frozen
+class Grant:
+    """A kubeconfig that was made.
+
+    :ivar text: the file.
+    """
+
+    credential: Credential
+    text: str = field(repr=False)
+
+
+@frozen
+class Invitation:
+    """What an agent needs in order to join.
+
+    :ivar server: URL of the agent endpoint.
+    :ivar host_keys: fingerprints that the proxy proves itself by, `SHA256:…`.
+    :ivar ca_hash: pins the authority behind *server*'s certificate, `sha256:…`.
+    :ivar expires: when the token ends, s since the epoch.
+    """
+
+    token: str = field(repr=False)
+    server: str
+    host_keys: Sequence[str]
+    ca_hash: str
+    expires: float
+
+
+class Issuer:
+    """Issues.
+
+    :param users: signs users' certificates.
+    :param serving: signs the front door's.
+    :param host_keys: returns the fingerprints of our SSH host keys, the one in use first.
+    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        credentials: Credentials,
+        tokens: JoinTokens,
+        users: Authority,
+        serving: Serves,
+        host_keys: Callable[[], Sequence[str]],
+        published: Published,
+        clock: IReactorTime,
+    ) -> None:
+        self.published = published
+        self._clusters = clusters
+        self._credentials = credentials
+        self._tokens = tokens
+        self._users = users
+        self._serving = serving
+        self._host_keys = host_keys
+        self._clock = clock
+
+    async def invitation(self, name: str, ttl: float, uses: int) -> Invitation:
+        """Return what lets *uses* agents join a cluster within *ttl* s.
+
+        :raise TowerError: the cluster is not there, or a value makes no sense.
+        """
+        self._clusters.require(name)
+        server = f"wss://{self.published.authority()}"
+        expires = self._clock.seconds() + ttl
+        token = await self._tokens.mint(name, ttl, uses)
+        return Invitation(token, server, list(self._host_keys()), self._serving.hash, expires)
+
+    async def kubeconfig(
+        self,
+        name: str,
+        user: str,
+        groups: Sequence[str],
+        ttl: float | None = None,
+        via: Via = "front-door",
+        auth: Auth = "cert",
+    ) -> Grant:
+        """Return a kubeconfig for one user of one cluster.
+
+        :param ttl: how long it works, s; None: `DEFAULT_TTL`, or the most that is allowed.
+        :raise TowerError: the cluster is not there, or a value makes no sense.
+        """
+        cluster = self._clusters.require(name)
+        check_grant(user, groups)
+        server = self._server(cluster, via)
+        if ttl is None:
+            ttl = min(DEFAULT_TTL, self._credentials.max_ttl)
+        certificate, token = None, None
+        if auth == "cert":
+            issued = self._users.client_certificate(
+                user, groups, name, cluster.uid, ttl, self._clock.seconds()
+            )
+            certificate = (issued.certificate_pem, issued.key_pem)
+            credential = await self._credentials.register_certificate(name, user, groups, ttl, issued.digest)
+        else:
+            credential, token = await self._credentials.issue_token(name, user, groups, ttl)
+        text = kubeconfig(
+            server=server,
+            ca_pem=self._serving.pem,
+            cluster=name,
+            user=user,
+            certificate=certificate,
+            token=token,
+            by_port=via == "port",
+        )
+        return Grant(credential, text)
+
+    def _server(self, cluster: Cluster, via: Via) -> str:
+        if via == "front-door":
+            return self.published.cluster_url(cluster.name)
+        port = cluster.kubernetes_port if self._clusters.ports is not None else None
+        if port is None:
+            raise Invalid(
+                f"cluster {cluster.name} has no port of its own: the proxy runs with --cluster-ports none; "
+                "use --via front-door"
+            )
+        return f"https://{self.published.authority(port)}"

@@ -1,0 +1,202 @@
+"""Where a request goes, by the port it came to and its path.
+
+Only Tower's own part of a path is looked at, byte for byte; what follows `/clusters/<name>` is the cluster's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
+from twisted.internet.defer import Deferred
+
+from tower.pipes import Pipe
+from tower.policy import KUBERNETES
+
+from . import discovery
+from .chain import Chain
+from .outcome import HandOver, Outcome, RawStream, Relay, Response
+from .request import Request
+from .status import Refusal
+
+Answer: TypeAlias = "Outcome | Deferred[Outcome]"
+
+#: What a plain request for the state of the process gets.
+OK = Response(
+    200, b"ok\n", ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
+)
+
+CLUSTERS = b"/clusters/"
+TOWER_STREAM = b"tower-stream"
+#: The subprotocols by which agents are known.
+AGENT_PROTOCOLS = frozenset({b"tower-v2"})
+
+_NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
+_PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
+_API_ROOTS = (b"/api", b"/apis", b"/openapi")
+
+#: Gets an agent's connection and every byte of it so far.
+TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
+
+
+class FrontDoor:
+    """The router of the one TLS port for everything.
+
+    :param api: answers the requests to Tower's own API, for those who passed the chain.
+    :param take_agent: gets the connections of agents.
+    :param ready: says whether requests can be served; for `/readyz`.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        api: Callable[[Request], Answer],
+        take_agent: TakeAgent,
+        ready: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._chain = chain
+        self._api = api
+        self._agent = HandOver(take_agent)
+        self._ready = ready
+        self._ways: dict[bytes, _Way] = {}
+
+    def __call__(self, request: Request) -> Answer:
+        """Return where *request* goes."""
+        target = request.target
+        if target.startswith(CLUSTERS):
+            return self._to_cluster(request, target)
+        path = request.path
+        if asks_for_agent(request, path):
+            return self._agent
+        _plain(path)
+        if path in _PROBES:
+            return self._probe(request, path)
+        if path == b"/version":
+            return _version(request)
+        if path == b"/agent":
+            raise Refusal(426, "agents connect here by WebSocket, with the subprotocol tower-v2")
+        if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
+            return self._chain(request, "", lambda: self._api(request))
+        raise _nothing_here(path)
+
+    def _to_cluster(self, request: Request, target: bytes) -> Answer:
+        end = len(CLUSTERS)
+        while end < len(target) and target[end] not in b"/?":
+            end += 1
+        name = target[len(CLUSTERS) : end]
+        way = self._ways.get(name) or self._new_way(name)
+        upgrade = request.fields.upgrade
+        if upgrade and upgrade.lower() == TOWER_STREAM:
+            return self._chain(request, way.name, lambda: _raw_stream(way.name, target[end:]))
+        return self._chain(request, way.name, way.end)
+
+    def _new_way(self, name: bytes) -> _Way:
+        _plain(name)
+        if _NAME.fullmatch(name) is None:
+            raise Refusal(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
+        if len(self._ways) >= _WAYS:
+            self._ways.clear()
+        way = self._ways[name] = _Way(name.decode("ascii"), CLUSTERS + name)
+        return way
+
+    def _probe(self, request: Request, path: bytes) -> Response:
+        _only_read(request)
+        if path == b"/readyz" and not self._ready():
+            raise Refusal(503, "this proxy is not ready: it starts, or it stops")
+        return OK
+
+
+#: How many clusters' ways are kept made.
+_WAYS = 20_000
+
+
+class _Way:
+    """The way to one cluster, made once: most requests take it."""
+
+    __slots__ = ("_relay", "name")
+
+    def __init__(self, name: str, prefix: bytes) -> None:
+        self.name = name
+        self._relay = Relay(name, prefix)
+
+    def end(self) -> Outcome:
+        return self._relay
+
+
+class ClusterPort:
+    """The router of a cluster's own port: everything is the cluster's."""
+
+    def __init__(self, chain: Chain, cluster: str) -> None:
+        self._chain = chain
+        self._way = _Way(cluster, b"")
+
+    def __call__(self, request: Request) -> Answer:
+        """Return where *request* goes."""
+        return self._chain(request, self._way.name, self._way.end)
+
+
+class PlainPort:
+    """The router of the port without TLS: for agents and for health checks, and for nobody else."""
+
+    def __init__(self, take_agent: TakeAgent) -> None:
+        self._agent = HandOver(take_agent)
+
+    def __call__(self, request: Request) -> Answer:
+        """Return where *request* goes."""
+        path = request.path
+        if asks_for_agent(request, path):
+            return self._agent
+        if path == b"/health" or path in _PROBES:
+            _only_read(request)
+            return OK
+        if path == b"/version":
+            return _version(request)
+        raise Refusal(
+            404,
+            "this port is for agents alone; clusters and Tower's API are served with TLS, on --secure-port",
+        )
+
+
+def asks_for_agent(request: Request, path: bytes) -> bool:
+    """Say whether *request* is an agent's: a WebSocket at `/agent`, or by its exact subprotocol anywhere."""
+    if request.fields.upgrade.lower() != b"websocket":
+        return False
+    return path == b"/agent" or request.fields.get(b"sec-websocket-protocol") in AGENT_PROTOCOLS
+
+
+def _raw_stream(cluster: str, rest: bytes) -> Outcome:
+    match = _TARGET.fullmatch(rest)
+    if match is None:
+        raise Refusal(400, f"a raw stream is opened with GET /clusters/{cluster}/targets/TARGET")
+    target = match[1].decode("ascii")
+    if target == KUBERNETES:
+        # the agent believes what comes on such a stream about who asks
+        raise Refusal(403, f"the target {target} gives no raw streams: send requests to /clusters/{cluster}/")
+    return RawStream(cluster, target)
+
+
+def _plain(path: bytes) -> None:
+    """Refuse what another program might read as another path."""
+    if b"%" in path or b"\\" in path or b"//" in path:
+        raise Refusal(400, "no escapes, backslashes or empty segments in this part of a path", close=True)
+
+
+def _only_read(request: Request) -> None:
+    if request.method not in (b"GET", b"HEAD"):
+        raise Refusal(405, f"{request.method.decode('latin-1')} is not for this path: use GET")
+
+
+def _version(request: Request) -> Response:
+    _only_read(request)
+    return Response.of_json(discovery.version_info())
+
+
+def _nothing_here(path: bytes) -> Refusal:
+    return Refusal(
+        404,
+        f"the server could not find the requested resource: nothing is at {path.decode('latin-1')}; "
+        "clusters are below /clusters/, Tower's own API below /apis/",
+        reason="NotFound",
+    )

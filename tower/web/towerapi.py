@@ -1,0 +1,40 @@
+"""All of Tower's own API, put together."""
+
+from __future__ import annotations
+
+from tower.clusters import Clusters
+from tower.credentials import Credentials
+from tower.jointokens import JoinTokens
+from tower.store import IStore
+from tower.tunnels import Tunnels
+
+from .accessapi import AgentsApi, CredentialsApi, JoinTokensApi, KubeconfigsApi
+from .api import Api
+from .clusterapi import Clock, ClusterApi
+from .issuing import Issuer
+
+
+def tower_api(
+    store: IStore,
+    clusters: Clusters,
+    credentials: Credentials,
+    tokens: JoinTokens,
+    tunnels: Tunnels,
+    issuer: Issuer,
+    clock: Clock,
+) -> Api:
+    """Return the API.
+
+    :param clock: the reactor; its ``seconds()`` count from the epoch.
+    """
+    below = {
+        "agents": AgentsApi(tokens, tunnels, clock),
+        "jointokens": JoinTokensApi(issuer),
+        "kubeconfigs": KubeconfigsApi(issuer),
+    }
+    return Api(
+        {
+            "clusters": ClusterApi(clusters, tunnels, lambda: store.version, issuer.published, clock, below),
+            "credentials": CredentialsApi(store, credentials, clock),
+        }
+    )
