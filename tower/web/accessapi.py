@@ -119,7 +119,8 @@ class AgentsApi:
             if name in (key.fingerprint, key.fingerprint.replace("+", "-").replace("/", "_")):
                 return key
         raise NotFound(
-            f"cluster {cluster.name} has no agent {name}: 'tower cluster agents {cluster.name}' shows those it has"
+            f"cluster {cluster.name} has no agent {name}: "
+            f"'tower cluster agents {cluster.name}' shows those it has"
         )
 
     def _object(self, cluster: Cluster, fingerprint: str, enrolled: float) -> Object:

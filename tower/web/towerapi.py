@@ -10,7 +10,7 @@ from tower.tunnels import Tunnels
 
 from .accessapi import AgentsApi, CredentialsApi, JoinTokensApi, KubeconfigsApi
 from .api import Api
-from .clusterapi import Clock, ClusterApi
+from .clusterapi import Below, Clock, ClusterApi
 from .issuing import Issuer
 
 
@@ -27,7 +27,7 @@ def tower_api(
 
     :param clock: the reactor; its ``seconds()`` count from the epoch.
     """
-    below = {
+    below: dict[str, Below] = {
         "agents": AgentsApi(tokens, tunnels, clock),
         "jointokens": JoinTokensApi(issuer),
         "kubeconfigs": KubeconfigsApi(issuer),
