@@ -1,0 +1,301 @@
+"""``twistd -n tower-proxy``: the proxy's options, and how its parts are put together."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from twisted.application.internet import TCPServer
+from twisted.application.service import IService, MultiService, Service
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.logger import Logger
+from twisted.python import usage
+from twisted.python.failure import Failure
+
+from tower import __version__
+from tower.adminaccess import RENEWAL, AdminAccess
+from tower.authorities import given_authority, own_authority
+from tower.availability import Availability
+from tower.budget import Budget
+from tower.clusters import Clusters
+from tower.conch.keys import load_or_create
+from tower.credentials import Credentials
+from tower.jointokens import JoinTokens
+from tower.listening import ConnectionFactory, ConnectionReactor
+from tower.options import (
+    EnvironmentOptions,
+    OptionError,
+    Parameter,
+    flag,
+    one_line_errors,
+    parameter,
+    read_duration,
+    read_file,
+    read_host,
+    read_port,
+    read_port_range,
+    read_size,
+)
+from tower.periodic import periodic
+from tower.quantities import is_wildcard
+from tower.reception import Reception
+from tower.revocation import Revocation
+from tower.serving import RENEWAL_PERIOD, Serving, serving_names
+from tower.sqlite import SQLiteStore
+from tower.statedir import StateDir
+from tower.tunnels import Tunnels
+from tower.web.agents import AgentEndpoint
+from tower.web.api import Api
+from tower.web.chain import user_chain
+from tower.web.clusterproxy import ClusterProxies
+from tower.web.gateway import Gateway
+from tower.web.identity import Authenticator
+from tower.web.issuing import Issuer, Published
+from tower.web.router import ClusterPort, FrontDoor, PlainPort
+from tower.web.sessions import SWEEP_PERIOD, Sessions
+from tower.web.upstream import ChannelPool
+
+#: How long a stop lets requests finish, s.
+GRACE = 10.0
+
+#: How often to try again to open a cluster's port, and to forget what has expired, s.
+RETRY_PORTS = 30.0
+PURGE = 60.0
+
+_LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
+
+
+class Options(EnvironmentOptions):
+    """What ``tower-proxy`` takes; see docs/install.md."""
+
+    synopsis = "[options]"
+    optParameters: ClassVar[Sequence[Parameter]] = [
+        parameter(
+            "state-dir", "/var/lib/tower", "Directory for keys and records; only its owner may see it."
+        ),
+        parameter("host", "0.0.0.0", "Address to listen on.", read_host),
+        parameter("port", 8080, "Port without TLS, for agents.", read_port),
+        parameter("secure-port", 8443, "Port with TLS, for users, Tower's API and agents.", read_port),
+        parameter("cluster-ports", range(6000, 7001), "Ports for the clusters, or none.", read_port_range),
+        parameter(
+            "publish-service-address", None, "Name or address that others reach the proxy at.", read_host
+        ),
+        parameter("ca-cert", None, "File with the CA that signs the serving certificate.", read_file),
+        parameter("ca-key", None, "File with that CA's private key.", read_file),
+        parameter("max-credential-ttl", 86400.0, "Longest life of a kubeconfig.", read_duration),
+        parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
+        parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
+        parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),
+    ]
+    optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
+        flag("leader-elect", "Not yet: one leader among several proxies."),
+    ]
+
+    def postOptions(self) -> None:
+        """Refuse what cannot be, naming it."""
+        super().postOptions()
+        if self["kubeconfig"] is not None:
+            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
+        if self["leader-elect"]:
+            raise OptionError("leader-elect", "true", _LATER)
+        if (self["ca-cert"] is None) != (self["ca-key"] is None):
+            raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
+        ports = self["cluster-ports"] or range(0)
+        for name in ("port", "secure-port"):
+            if self[name] in ports:
+                raise OptionError(name, str(self[name]), "lies within --cluster-ports: change one of them")
+        if self["port"] == self["secure-port"]:
+            raise OptionError("port", str(self["port"]), "is --secure-port too: change one of them")
+
+
+@one_line_errors("tower-proxy")
+def makeService(options: Options, reactor: Any = None) -> IService:
+    """Return the proxy; what cannot work ends the program with one line and exit code 1."""
+    if reactor is None:
+        from twisted.internet import reactor
+    for name in ("port", "secure-port"):
+        _check_free(name, options["host"], options[name])
+    state = StateDir(options["state-dir"])
+    state.lock()
+    return Proxy(options, state, reactor)
+
+
+def _check_free(name: str, host: str, port: int) -> None:
+    """Find out now whether *port* can be listened on, not when users are waiting."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as e:
+        reason = (e.strerror or str(e)).lower()
+        raise OptionError(
+            name,
+            str(port),
+            f"cannot be listened on at {host} ({reason}): stop what uses it, or choose another",
+        ) from e
+
+
+class Proxy(MultiService):
+    """The proxy with all its parts.
+
+    :param state: locked; the proxy closes it when it stops.
+    """
+
+    _log = Logger()
+
+    def __init__(self, options: Options, state: StateDir, reactor: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._options = options
+        self._state = state
+        self._reactor = reactor
+        self._ready = False
+        self._compose_trust()
+        self._compose_records()
+        self._compose_agents()
+        self._compose_gateways()
+
+    def _compose_trust(self) -> None:
+        options, state, now = self._options, self._state, self._reactor.seconds
+        self._users = own_authority(state, "users-ca", now())
+        if options["ca-cert"] is not None:
+            self._authority = given_authority(options["ca-cert"], options["ca-key"], now())
+        else:
+            self._authority = own_authority(state, "serving-ca", now())
+        names = serving_names(options["publish-service-address"], options["host"])
+        self._serving = Serving(state, self._authority, self._users, names, now)
+        self._host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
+
+    def _compose_records(self) -> None:
+        options, reactor = self._options, self._reactor
+        self._store = SQLiteStore(reactor, self._state.path / "tower.db")
+        self._clusters = Clusters(self._store, options["cluster-ports"], reactor)
+        self._credentials = Credentials(self._store, reactor, options["max-credential-ttl"])
+        self._tokens = JoinTokens(self._store, reactor)
+        host = "127.0.0.1" if is_wildcard(options["host"]) else options["host"]
+        self._admin = AdminAccess(
+            self._state,
+            self._credentials,
+            self._users,
+            self._authority,
+            f"https://{f'[{host}]' if ':' in host else host}:{options['secure-port']}",
+            reactor.seconds,
+        )
+
+    def _compose_agents(self) -> None:
+        options, reactor = self._options, self._reactor
+        self._tunnels = Tunnels(reactor, reactor.seconds)
+        self._reception = Reception(
+            reactor,
+            self._tunnels,
+            self._tokens,
+            self._host_keys,
+            Budget(options["buffer-budget"]),
+            keepalive=options["keepalive"],
+            epoch=reactor.seconds,
+        )
+        self._agents = AgentEndpoint(reactor, self._reception.opened)
+
+    def _compose_gateways(self) -> None:
+        options, reactor = self._options, self._reactor
+        authenticator = Authenticator(self._credentials, reactor)
+        self._sessions = Sessions(authenticator)
+        self._pool = ChannelPool(self._tunnels)
+        published = Published(options["host"], options["publish-service-address"], options["secure-port"])
+        issuer = Issuer(
+            self._clusters,
+            self._credentials,
+            self._tokens,
+            self._users,
+            self._authority,
+            lambda: [key.fingerprint for key in self._host_keys],
+            published,
+            reactor,
+        )
+        chain = user_chain(authenticator, self._clusters.get)
+        api = Api({})
+        front = FrontDoor(chain, api, self._agents.accept, lambda: self._ready)
+        self._front = Gateway(reactor, front, self._pool, self._sessions)
+        self._plain = Gateway(reactor, PlainPort(self._agents.accept), self._pool, self._sessions)
+        self._proxies = ClusterProxies(
+            reactor,
+            self._clusters,
+            options["host"],
+            self._serving.context,
+            lambda name: Gateway(reactor, ClusterPort(chain, name), self._pool, self._sessions),
+        )
+
+    def startService(self) -> None:
+        """Start; the ports open once the records and the admin's kubeconfig are in order."""
+        super().startService()  # type: ignore[no-untyped-call]
+        Deferred.fromCoroutine(self._open()).addErrback(self._cannot_open)
+
+    async def _open(self) -> None:
+        await self._admin.renew()
+        await self._clusters.assign_ports()
+        if not self.running:
+            return
+        options, reactor = self._options, self._reactor
+        services: list[Service] = [
+            Revocation(self._store, self._clusters, self._credentials, self._tunnels, self._sessions),
+            Availability(reactor, self._clusters, self._tunnels),
+            self._reception,
+            self._proxies,
+            self._port("port", self._plain, None),
+            self._port("secure-port", self._front, self._serving.context),
+            periodic(reactor, 1.0, self._sweep),
+            periodic(reactor, SWEEP_PERIOD, self._sessions.sweep),
+            periodic(reactor, 5.0, self._pool.sweep),
+            periodic(reactor, RETRY_PORTS, self._proxies.retry),
+            periodic(reactor, RENEWAL, self._admin.try_to_renew),
+            periodic(reactor, RENEWAL_PERIOD, self._serving.renew),
+            periodic(reactor, PURGE, self._purge),
+        ]
+        for service in services:
+            service.setServiceParent(self)  # type: ignore[no-untyped-call]
+        self._ready = True
+        self._log.info(
+            "tower-proxy {version}: users at {host}:{secure}, agents there and, without TLS, at port {port}",
+            version=__version__,
+            host=options["host"],
+            secure=options["secure-port"],
+            port=options["port"],
+        )
+
+    def _port(self, name: str, gateway: Gateway, tls: ssl.SSLContext | None) -> TCPServer:
+        port: TCPServer = TCPServer(  # type: ignore[no-untyped-call]
+            self._options[name],
+            ConnectionFactory(gateway.accept),
+            interface=self._options["host"],
+            reactor=ConnectionReactor(self._reactor, tls),
+        )
+        return port
+
+    def _cannot_open(self, failure: Failure) -> None:
+        self._log.failure("the proxy cannot start", failure)
+        self._reactor.stop()
+
+    def _sweep(self) -> None:
+        self._front.sweep()
+        self._plain.sweep()
+        self._proxies.sweep()
+
+    async def _purge(self) -> None:
+        await self._tokens.purge()
+        await self._credentials.purge()
+
+    def stopService(self) -> Deferred[None]:
+        """Let requests finish for `GRACE` s, then close everything, the store last."""
+        self._ready = False
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await DeferredList([self._front.stop(GRACE), self._plain.stop(GRACE)])
+        self._pool.stop()
+        await maybeDeferred(super().stopService)
+        self._credentials.stop()
+        self._clusters.stop()
+        await self._store.stop()
+        self._state.close()
