@@ -113,13 +113,11 @@ class UserAuthServer(SSHService):
         self._working = False
 
     def _failed(self, failure: Failure) -> None:
-        if self._over:
-            return
         assert self.transport is not None
         if failure.check(PeerError):
             self.transport.sendDisconnect(DISCONNECT_PROTOCOL_ERROR, failure.getErrorMessage().encode())
         else:
-            self._log.failure("cannot decide who may serve {cluster!r}", failure, cluster=self.cluster)
+            self._log.failure("cannot let anybody serve {cluster!r}", failure, cluster=self.cluster)
             self.transport.sendDisconnect(DISCONNECT_BY_APPLICATION, b"try again later")
 
     async def _answer(self, body: bytes) -> None:

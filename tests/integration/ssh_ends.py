@@ -1,0 +1,193 @@
+"""Tower's ends of SSH on bare loopback connections, for peers that know nothing of Tower.
+
+Such a peer says no hello, so these ends open their tunnel as soon as the peer is authenticated.  Everything
+else is what proxy and agent run: the same transports, the same fast path.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from twisted.conch.ssh.common import NS
+from twisted.internet.defer import Deferred
+
+from tests.conch.pairs import Gate
+from tower.budget import Budget
+from tower.conch.channel import Channel
+from tower.conch.enrol import Claim
+from tower.conch.hello import AgentHello
+from tower.conch.keys import KeyPair
+from tower.conch.mux import Incoming
+from tower.conch.secure import Limits
+from tower.conch.transport import ClientTransport, ServerTransport
+from tower.conch.tunnel import Tunnel
+from tower.connecting import connect
+from tower.connection import Connection
+from tower.listening import listen
+from tower.pipes import Receiver, Splice
+from tower.web.frames import NoFrames
+
+LOOPBACK = "127.0.0.1"
+CLUSTER = "alpha"
+MIB = 1 << 20
+
+
+def counted(transport: ServerTransport | ClientTransport) -> list[int]:
+    """Return a list that grows with each change of the keys we send with, the first one not counted."""
+    changes: list[int] = []
+    before = transport.on_keys
+
+    def note() -> None:
+        changes.append(transport.sealer.sequence)
+        before()
+
+    transport.on_keys = note
+    return changes
+
+
+class ProxyEnd(ServerTransport):
+    """A server that opens its tunnel without a hello; every channel echoes.
+
+    :ivar tunnel: what runs on it; set before it is connected.
+    :ivar changes: see `counted`.
+    """
+
+    tunnel: Tunnel
+    changes: list[int]
+
+    def _accepted(self, claim: Claim) -> None:
+        super()._accepted(claim)
+        self.greeted()
+        self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB), self.echo)
+        self.changes = counted(self)
+
+    def echo(self, incoming: Incoming) -> None:
+        """Accept a channel that says what it hears."""
+        channel = incoming.accept()
+        channel.receiver = Splice(channel, channel)
+        channel.resume()
+
+
+class Proxy:
+    """Listens for agents.
+
+    :ivar ends: of every agent that came.
+    :ivar gone: fires with the reason of the first one's end.
+    """
+
+    def __init__(self, reactor: Any, limits: Limits) -> None:
+        self._reactor = reactor
+        self._limits = limits
+        self.host_key = KeyPair.generate()
+        self.gate = Gate()
+        self.ends: list[ProxyEnd] = []
+        self.gone: Deferred[Exception] = Deferred()
+        self._port: Any = listen(reactor, 0, LOOPBACK, self._accept)
+        self.port: int = self._port.getHost().port
+
+    def _accept(self, connection: Connection) -> Receiver:
+        end = ProxyEnd(self._reactor, [self.host_key], self.gate, limits=self._limits, keepalive=0.5)
+        end.ready.addErrback(lambda _: None)
+        end.tunnel = Tunnel(self._reactor, connection, end, NoFrames(), NoFrames())
+        end.tunnel.lost.addCallback(self._lost)
+        self.ends.append(end)
+        end.tunnel.start()
+        return connection.receiver
+
+    def _lost(self, reason: Exception) -> None:
+        if not self.gone.called:
+            self.gone.callback(reason)
+
+    async def stop(self) -> None:
+        """Close the port and what is open, and wait for it."""
+        await self._port.stopListening()
+        if self.ends:
+            for end in self.ends:
+                end.close("the test is over")
+            await self.gone
+
+
+class AgentEnd(ClientTransport):
+    """A client that opens its tunnel without a hello; see `ProxyEnd`."""
+
+    tunnel: Tunnel
+    changes: list[int]
+    opened: Deferred[AgentEnd]
+
+    def _accepted(self) -> None:
+        self.authenticated()
+        self.setService(self.connection)
+        self.greeted()
+        self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB))
+        self.changes = counted(self)
+        self.opened.callback(self)
+
+
+async def dial(
+    reactor: Any, port: int, key: KeyPair, user: str, host_key: str, limits: Limits, **lists: list[bytes]
+) -> AgentEnd:
+    """Connect to an SSH server and return our end when the server has let us in.
+
+    :param lists: what to offer instead of all: ``supportedCiphers`` and the like.
+    """
+    connection = await connect(reactor, LOOPBACK, port)
+    end = AgentEnd(reactor, key, user, {host_key}, AgentHello(), limits=limits, keepalive=0.5)
+    for name, value in lists.items():
+        setattr(end, name, value)
+    end.opened = Deferred()
+    end.ready.addErrback(lambda failure: None if end.opened.called else end.opened.errback(failure))
+    end.tunnel = Tunnel(reactor, connection, end, NoFrames(), NoFrames())
+    end.tunnel.start()
+    return await end.opened
+
+
+class Echoed:
+    """Sends bytes into a channel as it takes them, and collects what comes back.
+
+    :ivar done: fires with everything that came back, when the channel is closed.
+    """
+
+    def __init__(self, channel: Channel, data: bytes) -> None:
+        self._channel = channel
+        self._data = memoryview(data)
+        self._back = bytearray()
+        self.done: Deferred[bytes] = Deferred()
+        channel.receiver = self
+        channel.resume()
+        self.drained()
+
+    def received(self, data: memoryview) -> None:
+        """Collect."""
+        self._back += data
+
+    def drained(self) -> None:
+        """Send on."""
+        while self._data:
+            piece, self._data = self._data[:100_000], self._data[100_000:]
+            if not self._channel.send(piece):
+                return
+        self._channel.finish()
+
+    def ended(self) -> None:
+        """The echo is over."""
+        self._channel.close()
+
+    def closed(self, reason: Exception) -> None:
+        """Report."""
+        self.done.callback(bytes(self._back))
+
+
+async def echoed(end: AgentEnd, port: int, data: bytes) -> bytes:
+    """Send *data* to *port* through a ``direct-tcpip`` channel (RFC 4254 section 7.2); return the echo."""
+    where = NS(LOOPBACK) + struct.pack(">L", port) + NS(LOOPBACK) + struct.pack(">L", 1)
+    mux = end.tunnel._mux
+    assert mux is not None
+    return await Echoed(await mux.open(b"direct-tcpip", where), data).done
+
+
+async def closed(end: AgentEnd) -> None:
+    """Close our end and wait until it is gone."""
+    end.close("the test is over")
+    if not end.tunnel.lost.called:
+        await end.tunnel.lost
