@@ -200,9 +200,16 @@ class EnvironmentOptions(usage.Options):
 
     def postOptions(self) -> None:
         """Have twistd log as much as ``--v`` says; call this when you override it."""
-        parent = self.parent
-        if parent is not None and not parent.get("logger") and not parent.get("syslog"):
+        parent: Any = self.parent
+        if parent is None or parent.get("logger") or parent.get("syslog"):
+            return
+        finish = parent.postOptions
+
+        def install() -> None:
+            finish()  # it takes --logger for the name of something to import, so ours comes after it
             parent["logger"] = self.log_observer
+
+        parent.postOptions = install
 
     def opt_version(self) -> None:
         """Display Tower's version and exit."""
