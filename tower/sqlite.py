@@ -98,6 +98,7 @@ class SQLiteStore(SnapshotStore):
             self._waiting -= 1
         if outcome.found is not None:
             self._apply(list(self._differences(*outcome.found)))
+            self._forget_past()
         self._apply(outcome.events)
         if outcome.error is not None:
             raise outcome.error

@@ -228,5 +228,6 @@ def _explained(error: Exception) -> str:
     if code == sqlite3.SQLITE_BUSY:
         return "another program holds it: end that program"
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) or isinstance(error, _Damaged):
-        return f"damaged ({error}): restore it from a backup, or move it away to begin without clusters"
+        words = " ".join(str(error).split())
+        return f"damaged ({words}): restore it from a backup, or move it away to begin without clusters"
     return f"{error}: see that the disk has room and the file can be read and written"

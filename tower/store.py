@@ -378,6 +378,12 @@ class SnapshotStore:
         self._undelivered.extend(events)
         self._deliver()
 
+    def _forget_past(self) -> None:
+        """Keep no event from before now, so that whoever asks for them lists again."""
+        for kind in KINDS:
+            self._rings[kind].clear()
+            self._floors[kind] = self._version
+
     def _deliver(self) -> None:
         """Tell those who watch; what they write themselves meanwhile comes after what they hear now."""
         if self._delivering:
