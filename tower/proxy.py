@@ -47,7 +47,6 @@ from tower.sqlite import SQLiteStore
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.web.agents import AgentEndpoint
-from tower.web.api import Api
 from tower.web.chain import user_chain
 from tower.web.clusterproxy import ClusterProxies
 from tower.web.gateway import Gateway
@@ -55,6 +54,7 @@ from tower.web.identity import Authenticator
 from tower.web.issuing import Issuer, Published
 from tower.web.router import ClusterPort, FrontDoor, PlainPort
 from tower.web.sessions import SWEEP_PERIOD, Sessions
+from tower.web.towerapi import tower_api
 from tower.web.upstream import ChannelPool
 
 #: How long a stop lets requests finish, s.
@@ -215,7 +215,15 @@ class Proxy(MultiService):
             reactor,
         )
         chain = user_chain(authenticator, self._clusters.get)
-        api = Api({})
+        api = tower_api(
+            self._store,
+            self._clusters,
+            self._credentials,
+            self._tokens,
+            self._tunnels,
+            issuer,
+            reactor,
+        )
         front = FrontDoor(chain, api, self._agents.accept, lambda: self._ready)
         self._front = Gateway(reactor, front, self._pool, self._sessions)
         self._plain = Gateway(reactor, PlainPort(self._agents.accept), self._pool, self._sessions)
@@ -254,7 +262,7 @@ class Proxy(MultiService):
             periodic(reactor, PURGE, self._purge),
         ]
         for service in services:
-            service.setServiceParent(self)  # type: ignore[no-untyped-call]
+            service.setServiceParent(self)
         self._ready = True
         self._log.info(
             "tower-proxy {version}: users at {host}:{secure}, agents there and, without TLS, at port {port}",
@@ -265,7 +273,7 @@ class Proxy(MultiService):
         )
 
     def _port(self, name: str, gateway: Gateway, tls: ssl.SSLContext | None) -> TCPServer:
-        port: TCPServer = TCPServer(  # type: ignore[no-untyped-call]
+        port: TCPServer = TCPServer(
             self._options[name],
             ConnectionFactory(gateway.accept),
             interface=self._options["host"],
