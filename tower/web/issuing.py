@@ -11,11 +11,11 @@ from twisted.internet.interfaces import IReactorTime
 from tower.clusters import Cluster, Clusters
 from tower.credentials import Credential, Credentials
 from tower.errors import ConfigurationError, Invalid
-from tower.jointokens import JoinTokens
+from tower.jointokens import MAX_TTL, JoinTokens
 from tower.kube.kubeconfig import kubeconfig
 from tower.options import public_host
 from tower.pki import Authority
-from tower.quantities import is_wildcard
+from tower.quantities import format_duration, is_wildcard
 
 from .identity import check_grant
 
@@ -135,6 +135,7 @@ class Issuer:
         :raise TowerError: the cluster is not there, or a value makes no sense.
         """
         self._clusters.require(name)
+        _check_ttl(ttl, MAX_TTL, "join tokens live")
         server = f"wss://{self.published.authority()}"
         expires = self._clock.seconds() + ttl
         token = await self._tokens.mint(name, ttl, uses)
@@ -159,6 +160,7 @@ class Issuer:
         server = self._server(cluster, via)
         if ttl is None:
             ttl = min(DEFAULT_TTL, self._credentials.max_ttl)
+        _check_ttl(ttl, self._credentials.max_ttl, "the proxy's --max-credential-ttl is")
         certificate, token = None, None
         if auth == "cert":
             issued = self._users.client_certificate(
@@ -189,3 +191,10 @@ class Issuer:
                 "use --via front-door"
             )
         return f"https://{self.published.authority(port)}"
+
+
+def _check_ttl(ttl: float, limit: float, what: str) -> None:
+    if not 0 < ttl <= limit:
+        raise Invalid(
+            f"ttl {format_duration(ttl)}: must be more than 0; {what} {format_duration(limit)} at most"
+        )

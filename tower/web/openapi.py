@@ -12,7 +12,9 @@ from typing import Any
 from .accept import choose
 from .discovery import GROUP, GROUP_VERSION, VERSION, git_version
 
-PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+#: What clients ask for, the old form with a character that no media type may have, and what they are given.
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_OLD_PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 #: Where the group's document is, below `/openapi/v3/`.
 GROUP_KEY = f"apis/{GROUP_VERSION}"
 
@@ -179,11 +181,11 @@ def version_two(accept: str) -> tuple[str, bytes]:
 
     Old clients insist on one, and do without validation of what is not in it.
     """
-    media = choose(accept, ["application/json", PROTOBUF_V2]) or "application/json"
+    media = choose(accept, ["application/json", PROTOBUF_V2, _OLD_PROTOBUF_V2]) or "application/json"
     version = git_version()
-    if media == PROTOBUF_V2:  # the message gnostic.openapi.v2.Document
+    if media != "application/json":  # the message gnostic.openapi.v2.Document
         info = _field(1, _TITLE.encode()) + _field(2, version.encode())
-        return media, _field(1, b"2.0") + _field(2, info) + _field(8, b"")
+        return PROTOBUF_V2, _field(1, b"2.0") + _field(2, info) + _field(8, b"")
     document = {"swagger": "2.0", "info": {"title": _TITLE, "version": version}, "paths": {}}
     return media, json.dumps(document).encode()
 
