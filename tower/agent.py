@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from twisted.application.internet import TimerService
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -41,6 +40,7 @@ from tower.options import (
     secret,
 )
 from tower.outgoing import Outgoing
+from tower.periodic import periodic
 from tower.policy import HeadPolicy, Target, Targets, parse_address, parse_target
 from tower.reconnecting import Reconnecting
 from tower.statedir import StateDir
@@ -195,9 +195,9 @@ class Agent(MultiService):
             host, port = options["health-address"]
             HealthService(reactor, host, port, self.uplink).setServiceParent(self)  # type: ignore[no-untyped-call]
         Hangup(reactor, self.uplink.retry_now).setServiceParent(self)  # type: ignore[no-untyped-call]
-        self._every(reactor, REFRESH, self.member.refresh)
+        periodic(reactor, REFRESH, self.member.refresh).setServiceParent(self)
         if options["no-impersonation"]:
-            self._every(reactor, REMINDER, lambda: self._log.critical(_NO_IMPERSONATION))
+            periodic(reactor, REMINDER, lambda: self._log.critical(_NO_IMPERSONATION)).setServiceParent(self)
 
     def _outgoing(self, reactor: Any) -> Outgoing:
         options = self._options
@@ -211,16 +211,6 @@ class Agent(MultiService):
             impersonate=not options["no-impersonation"],
         )
         return Outgoing(reactor, self.member, policy, self._targets)
-
-    def _every(self, reactor: Any, seconds: float, call: Callable[[], object]) -> None:
-        """Do *call* now and then; what goes wrong is logged and does not end it."""
-
-        def failed(failure: Failure) -> None:
-            self._log.failure("something that is done every {seconds} s failed", failure, seconds=seconds)
-
-        timer = TimerService(seconds, lambda: maybeDeferred(call).addErrback(failed))
-        timer.clock = reactor
-        timer.setServiceParent(self)
 
     def startService(self) -> None:
         """Say what the owner should know, and begin."""
