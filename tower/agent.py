@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
@@ -306,6 +307,10 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
     state = StateDir(options.state_dir)
     state.lock()
-    service: IService = Agent(reactor, options, state)
+    try:
+        agent: IService = Agent(reactor, options, state)
+    except (ConfigurationError, CannotListenError):
+        state.close()
+        raise
     os.environ.pop("TOWER_TOKEN", None)
-    return service
+    return agent

@@ -1,0 +1,290 @@
+"""Tests of `tower.agent`."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.internet.error import CannotListenError
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import LogLevel, capturedLogs
+from twisted.python.usage import UsageError
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.agent import REFRESH, Agent, Hangup, Options, makeService
+from tower.policy import Target
+
+FINGERPRINT = "SHA256:" + "A" * 43
+CA_HASH = "sha256:" + "0" * 64
+JOIN = {
+    "name": "alpha",
+    "proxy-server": "wss://tower.example:8443",
+    "host-key": FINGERPRINT,
+    "ca-hash": CA_HASH,
+}
+
+
+def line(**changes: str | None) -> list[str]:
+    """Return the arguments of the join line, with some changed or left out."""
+    words = {**JOIN, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    return [f"--{name}={value}" for name, value in words.items() if value is not None]
+
+
+def parsed(*arguments: str, environ: dict[str, str] | None = None, **changes: str | None) -> Options:
+    """Return the options that the join line and *arguments* make."""
+    options = Options(environ or {})
+    options.parse([*line(**changes), *arguments])
+    return options
+
+
+class OptionsTests(SynchronousTestCase):
+    def test_join_line(self) -> None:
+        """The join line is enough; the rest has defaults."""
+        options = parsed()
+        self.assertEqual((options["name"], options["host-keys"]), ("alpha", [FINGERPRINT]))
+        self.assertEqual((options.server.host, options.server.port), ("tower.example", 8443))
+        self.assertEqual((options["keepalive"], options["max-retry"]), (10.0, 0))
+        self.assertEqual(options["max-retry-interval"], 120.0)
+        self.assertTrue(str(options.state_dir).endswith("/tower-agent/alpha"))
+
+    def test_flags(self) -> None:
+        """What can be given more than once, and the rest."""
+        options = parsed(
+            f"--host-key=SHA256:{'B' * 43}",
+            "--target=db=10.0.0.5:5432",
+            "--target=web=[fd00::1]:80",
+            "--health-address=127.0.0.1:8081",
+            "--max-retry=3",
+            "--keepalive=1m30s",
+            "--state-dir=/somewhere",
+            "--v=5",
+        )
+        self.assertEqual(len(options["host-keys"]), 2)
+        self.assertEqual(options["targets"], [Target("db", "10.0.0.5", 5432), Target("web", "fd00::1", 80)])
+        self.assertEqual(options["health-address"], ("127.0.0.1", 8081))
+        self.assertEqual((options["max-retry"], options["keepalive"]), (3, 90.0))
+        self.assertEqual(options.state_dir, Path("/somewhere"))
+
+    def test_environment(self) -> None:
+        """Everything can come by the environment, as in a container."""
+        environ = {f"TOWER_{name.replace('-', '_').upper()}": value for name, value in JOIN.items()}
+        environ |= {
+            "TOWER_TARGET": "db=h:1,web=h:2",
+            "TOWER_TOKEN": "t0ken",
+            "TOWER_NO_IMPERSONATION": "true",
+        }
+        options = Options(environ)
+        options.parse([])
+        self.assertEqual((options["name"], options["host-keys"]), ("alpha", [FINGERPRINT]))
+        self.assertEqual([target.name for target in options["targets"]], ["db", "web"])
+        self.assertEqual(options.secret("token"), "t0ken")
+        self.assertTrue(options["no-impersonation"])
+
+    def wrong(self, *arguments: str, **changes: str | None) -> str:
+        """Return what is said about arguments that cannot work."""
+        error = self.assertRaises(UsageError, parsed, *arguments, **changes)
+        self.assertNotIn("\n", str(error))
+        return str(error)
+
+    def test_missing(self) -> None:
+        """What is missing is named."""
+        for name in ("name", "proxy-server", "host-key"):
+            self.assertIn(f"--{name} is missing", self.wrong(**{name: None}))
+
+    def test_bad_values(self) -> None:
+        """A value that cannot work is named with its flag."""
+        for name, value in (
+            ("name", "Alpha_1"),
+            ("proxy-server", "gopher://x"),
+            ("host-key", "SHA256:short"),
+            ("ca-hash", "md5:00"),
+            ("target", "db"),
+            ("target", "kubernetes=h:1"),
+            ("keepalive", "ten"),
+            ("max-retry", "-1"),
+            ("max-retry-interval", "0s"),
+            ("health-address", "8081"),
+            ("kubernetes-service", "a b"),
+            ("kubesphere-service", ":80"),
+            ("kubeconfig", "/nonexistent"),
+            ("ca-cert", "/nonexistent"),
+            ("token-file", "/nonexistent"),
+            ("buffer-budget", "much"),
+        ):
+            text = self.wrong(**{name: value})
+            self.assertIn(f"--{name}", text)
+            self.assertIn(value, text)
+
+    def test_pins(self) -> None:
+        """One way to know the proxy's TLS, and only where there is TLS."""
+        self.assertIn("one of them", self.wrong(ca_cert=__file__))
+        self.assertIn("wss://", self.wrong(proxy_server="ws://tower.example"))
+        parsed(proxy_server="ws://tower.example", ca_hash=None)
+        parsed(ca_cert=__file__, ca_hash=None)
+
+
+class AgentTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have a directory with a kubeconfig."""
+        self.folder = Path(self.mktemp()).absolute()
+        self.folder.mkdir()
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.write_kubeconfig()
+        self.reactor = MemoryReactorClock()
+
+    def write_kubeconfig(self, server: str = "https://10.0.0.1:6443") -> None:
+        """Write it."""
+        content = {
+            "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": "s3cret"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(content))
+
+    def make(self, *arguments: str, environ: dict[str, str] | None = None) -> Agent:
+        """Make an agent from the join line."""
+        places = (f"--state-dir={self.folder / 'state'}", f"--kubeconfig={self.kubeconfig}")
+        service = makeService(parsed(*places, *arguments, environ=environ), self.reactor)
+        assert isinstance(service, Agent)
+        return service
+
+    def start(self, service: Agent) -> list[Any]:
+        """Start it; return what it logs.  The name of the proxy is never found."""
+        self.patch(self.reactor, "nameResolver", Unresolving())
+        with capturedLogs() as events:
+            service.startService()
+        self.addCleanup(lambda: service.running and service.stopService())
+        return list(events)
+
+    def ends(self, *arguments: str) -> str:
+        """Return the one line with which the program ends."""
+        ended = self.assertRaises(SystemExit, self.make, *arguments)
+        text = str(ended)
+        self.assertTrue(text.startswith("tower-agent: "), text)
+        self.assertNotIn("\n", text)
+        return text
+
+    def test_starts(self) -> None:
+        """It begins to connect, says what it is, and tells no secret."""
+        agent = self.make(environ={"TOWER_TOKEN": "t0ken"})
+        events = self.start(agent)
+        self.assertFalse(agent.uplink.ready)
+        self.assertEqual(agent.uplink.state, "connecting")
+        self.assertNotIn("t0ken", repr(events))
+        self.assertNotIn("s3cret", repr(events))
+        self.assertEqual([e for e in events if e["log_level"] is not LogLevel.info], [])
+
+    def test_stops(self) -> None:
+        """After a stop nothing is left, and another agent may have the state directory."""
+        agent = self.make("--health-address=127.0.0.1:8081")
+        self.start(agent)
+        self.assertEqual(len(self.reactor.tcpServers), 1)
+        self.assertIn("another Tower", self.ends())
+        self.successResultOf(agent.stopService())
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.make()
+
+    def test_key(self) -> None:
+        """The agent's key is made once and kept to itself."""
+        first = self.make()
+        (path,) = (self.folder / "state").glob("agent-key*")
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        key = path.read_bytes()
+        self.start(first)
+        self.successResultOf(first.stopService())
+        self.make()
+        self.assertEqual(path.read_bytes(), key)
+
+    def test_follows_files(self) -> None:
+        """A changed kubeconfig is followed."""
+        agent = self.make()
+        self.start(agent)
+        self.write_kubeconfig("https://10.0.0.22:6443")
+        self.reactor.advance(REFRESH)
+        self.assertEqual(agent.member.host, "10.0.0.22")
+
+    def test_warnings(self) -> None:
+        """What is risky is said, loudly; --no-impersonation again and again."""
+        agent = self.make("--no-impersonation", "--allow-system-identities", "--token=t0ken")
+        events = self.start(agent)
+        warnings = [str(e) for e in events if e["log_level"] is LogLevel.warn]
+        self.assertEqual(len(warnings), 2)
+        self.assertIn("TOWER_TOKEN", "".join(warnings))
+        loud = [e for e in events if e["log_level"] is LogLevel.critical]
+        self.assertIn("EVERYBODY", loud[0]["log_format"])
+        with capturedLogs() as later:
+            self.reactor.advance(600)
+        self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 1)
+
+    def test_kubernetes_service(self) -> None:
+        """--kubernetes-service is honoured."""
+        agent = self.make("--kubernetes-service=kubernetes.default.svc")
+        self.assertEqual((agent.member.host, agent.member.port), ("kubernetes.default.svc", 443))
+
+    def test_kubesphere_service(self) -> None:
+        """--kubesphere-service is a target, and ends the program when there is another by that name."""
+        agent = self.make("--kubesphere-service=ks-apiserver.kubesphere-system.svc")
+        self.start(agent)
+        self.successResultOf(agent.stopService())
+        self.assertIn("kubesphere", self.ends("--kubesphere-service=h", "--target=kubesphere=h:1"))
+
+    def test_bad_kubeconfig(self) -> None:
+        """A kubeconfig that cannot be used ends the program with its name."""
+        self.kubeconfig.write_text("nothing")
+        self.assertIn(str(self.kubeconfig), self.ends())
+
+    def test_open_state(self) -> None:
+        """A state directory that others can look into is refused."""
+        state = self.folder / "state"
+        state.mkdir()
+        state.chmod(0o755)
+        self.assertIn(str(state), self.ends())
+
+    def test_taken_port(self) -> None:
+        """A taken port ends the program with its number."""
+
+        def taken(port: int, factory: object, backlog: int = 50, interface: str = "") -> None:
+            raise CannotListenError(interface, port, OSError(98, "Address already in use"))
+
+        self.patch(self.reactor, "listenTCP", taken)
+        text = self.ends("--health-address=127.0.0.1:8081")
+        self.assertIn("8081", text)
+        self.assertIn("in use", text)
+
+
+class Unresolving:
+    """A name resolver that never answers."""
+
+    def resolveHostName(self, receiver: object, name: str, *_: object) -> None:
+        """Say nothing."""
+
+
+class FakeReactor:
+    """A reactor that does at once what it is told from elsewhere."""
+
+    def callFromThread(self, call: Callable[[], object]) -> None:
+        """Do it."""
+        call()
+
+
+class HangupTests(SynchronousTestCase):
+    def test_signal(self) -> None:
+        """SIGHUP retries, from the reactor's loop; after a stop it is somebody else's again."""
+        handlers: list[Any] = ["before"]
+
+        def set_handler(number: int, handler: Any) -> Any:
+            self.assertEqual(number, signal.SIGHUP)
+            handlers.append(handler)
+            return handlers[-2]
+
+        retries: list[bool] = []
+        hangup = Hangup(FakeReactor(), lambda: retries.append(True), set_handler)
+        hangup.startService()
+        handlers[-1](signal.SIGHUP, None)
+        self.assertEqual(retries, [True])
+        hangup.stopService()
+        self.assertEqual(handlers[-1], "before")
