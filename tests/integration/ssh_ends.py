@@ -11,6 +11,7 @@ from typing import Any
 
 from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from tests.conch.pairs import Gate
 from tower.budget import Budget
@@ -49,10 +50,11 @@ def counted(transport: ServerTransport | ClientTransport) -> list[int]:
 class ProxyEnd(ServerTransport):
     """A server that opens its tunnel without a hello; every channel echoes.
 
-    :ivar tunnel: what runs on it; set before it is connected.
+    :ivar tunnel: what runs on it; set before it is connected, as is `socket`.
     :ivar changes: see `counted`.
     """
 
+    socket: Connection
     tunnel: Tunnel
     changes: list[int]
 
@@ -73,7 +75,6 @@ class Proxy:
     """Listens for agents.
 
     :ivar ends: of every agent that came.
-    :ivar gone: fires with the reason of the first one's end.
     """
 
     def __init__(self, reactor: Any, limits: Limits) -> None:
@@ -82,35 +83,30 @@ class Proxy:
         self.host_key = KeyPair.generate()
         self.gate = Gate()
         self.ends: list[ProxyEnd] = []
-        self.gone: Deferred[Exception] = Deferred()
         self._port: Any = listen(reactor, 0, LOOPBACK, self._accept)
-        self.port: int = self._port.getHost().port
+        address: Any = self._port.getHost()
+        self.port: int = address.port
 
     def _accept(self, connection: Connection) -> Receiver:
         end = ProxyEnd(self._reactor, [self.host_key], self.gate, limits=self._limits, keepalive=0.5)
         end.ready.addErrback(lambda _: None)
+        end.socket = connection
         end.tunnel = Tunnel(self._reactor, connection, end, NoFrames(), NoFrames())
-        end.tunnel.lost.addCallback(self._lost)
         self.ends.append(end)
         end.tunnel.start()
         return connection.receiver
 
-    def _lost(self, reason: Exception) -> None:
-        if not self.gone.called:
-            self.gone.callback(reason)
-
     async def stop(self) -> None:
         """Close the port and what is open, and wait for it."""
         await self._port.stopListening()
-        if self.ends:
-            for end in self.ends:
-                end.close("the test is over")
-            await self.gone
+        for end in self.ends:
+            await finish(self._reactor, end)
 
 
 class AgentEnd(ClientTransport):
     """A client that opens its tunnel without a hello; see `ProxyEnd`."""
 
+    socket: Connection
     tunnel: Tunnel
     changes: list[int]
     opened: Deferred[AgentEnd]
@@ -137,6 +133,7 @@ async def dial(
         setattr(end, name, value)
     end.opened = Deferred()
     end.ready.addErrback(lambda failure: None if end.opened.called else end.opened.errback(failure))
+    end.socket = connection
     end.tunnel = Tunnel(reactor, connection, end, NoFrames(), NoFrames())
     end.tunnel.start()
     return await end.opened
@@ -186,8 +183,8 @@ async def echoed(end: AgentEnd, port: int, data: bytes) -> bytes:
     return await Echoed(await mux.open(b"direct-tcpip", where), data).done
 
 
-async def closed(end: AgentEnd) -> None:
-    """Close our end and wait until it is gone."""
+async def finish(reactor: Any, end: ProxyEnd | AgentEnd) -> None:
+    """Close our end and wait until its socket is closed as well, which waits for the peer a little."""
     end.close("the test is over")
-    if not end.tunnel.lost.called:
-        await end.tunnel.lost
+    while end.socket.fileno() >= 0:
+        await deferLater(reactor, 0.01, lambda: None)

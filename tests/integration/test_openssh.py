@@ -8,17 +8,13 @@ import pwd
 import random
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessDone
-from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import deferLater
-from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from tower.conch.keys import KeyPair
@@ -29,7 +25,8 @@ from tower.listening import listen
 from tower.pipes import Splice
 
 from .programs import free_port
-from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Proxy, closed, dial, echoed
+from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Proxy, dial, echoed, finish
+from .ssh_programs import Program
 
 reactor: Any = _reactor
 
@@ -39,47 +36,6 @@ EXCHANGES = (b"curve25519-sha256", b"curve25519-sha256@libssh.org")
 DATA = random.Random(1).randbytes(4 * MIB)
 ROOMY = Limits(handshake=30)
 OFTEN = Limits(handshake=30, rekey_bytes=MIB)
-
-
-class Program(ProcessProtocol):
-    """A program with everything it says.
-
-    :ivar ended: fires with its exit code.
-    """
-
-    def __init__(self, argv: Sequence[str], data: bytes | None = None, uid: int | None = None) -> None:
-        self.out, self.err = bytearray(), bytearray()
-        self.ended: Deferred[int] = Deferred()
-        self._data = data
-        environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-        gid = None if uid is None else pwd.getpwuid(uid).pw_gid
-        reactor.spawnProcess(self, argv[0], argv, environment, uid=uid, gid=gid)
-
-    def connectionMade(self) -> None:
-        """Give it its input."""
-        self._process: Any = self.transport
-        if self._data is not None:
-            self._process.write(self._data)
-            self._process.closeStdin()
-
-    def outReceived(self, data: bytes) -> None:
-        """Collect."""
-        self.out += data
-
-    def errReceived(self, data: bytes) -> None:
-        """Collect."""
-        self.err += data
-
-    def processEnded(self, reason: Failure) -> None:
-        """Report."""
-        value = reason.value
-        self.ended.callback(0 if isinstance(value, ProcessDone) else getattr(value, "exitCode", -1) or -1)
-
-    async def stop(self) -> None:
-        """End it, if it still runs."""
-        if not self.ended.called:
-            self._process.signalProcess("TERM")
-        await self.ended
 
 
 class FolderTestCase(TestCase):
@@ -101,11 +57,6 @@ class FolderTestCase(TestCase):
         if uid is not None:
             os.chown(path, uid, -1)
         return str(path)
-
-
-def finish(end: AgentEnd) -> Deferred[None]:
-    """Close our end."""
-    return Deferred.fromCoroutine(closed(end))
 
 
 def public_line(key: KeyPair) -> str:
@@ -230,6 +181,10 @@ class ServerTests(FolderTestCase):
         self.addCleanup(echo.stopListening)
         self.echo_port = echo.getHost().port
 
+    def finish(self, end: AgentEnd) -> Deferred[None]:
+        """Close our end."""
+        return Deferred.fromCoroutine(finish(reactor, end))
+
     async def sshd(self, *lines: str) -> int:
         """Start a server with these lines in its configuration; return its port when it listens."""
         port = free_port()
@@ -277,12 +232,12 @@ class ServerTests(FolderTestCase):
                         supportedCiphers=[cipher],
                         supportedKeyExchanges=[exchange],
                     )
-                    self.addCleanup(finish, end)
+                    self.addCleanup(self.finish, end)
                     self.assertTrue(await echoed(end, self.echo_port, DATA) == DATA)
                     self.assertTrue(end._order.strict)
                     self.assertGreater(len(end.changes), 2)
                     self.assertIsNotNone(end.round_trip)
-                    await closed(end)
+                    await finish(reactor, end)
             await self.program.stop()
 
     async def test_refused(self) -> None:
