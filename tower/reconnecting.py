@@ -127,12 +127,12 @@ class Reconnecting(Service):
         self._failures += 1
         if failure.check(TowerError, OSError, ConnectionLost):
             self._log.warn(
-                "no tunnel, {failures} times in a row: {reason}",
+                "try {failures} failed: {reason}",
                 failures=self._failures,
                 reason=failure.getErrorMessage(),
             )
         else:
-            self._log.failure("no tunnel, {failures} times in a row", failure, failures=self._failures)
+            self._log.failure("try {failures} failed", failure, failures=self._failures)
         self._state = failure.getErrorMessage()
         if 0 < self._max_retry < self._failures:
             self._log.critical("giving up after {retries} retries", retries=self._max_retry)
