@@ -159,6 +159,8 @@ class HeadPolicyTests(SynchronousTestCase):
         """The fields of an authenticating proxy are refused."""
         self.refuse(LINE + JANE + REST + b"X-Remote-User: root\r\n\r\n")
         self.refuse(LINE + JANE + REST + b"x-remote-group: system:masters\r\n\r\n")
+        self.refuse(LINE + JANE + REST + b"X_Remote_User: root\r\n\r\n")  # some servers take "_" for "-"
+        self.refuse(LINE + JANE + REST + b"Impersonate_User: root\r\n\r\n")
 
     def test_system_identities(self) -> None:
         """Nobody acts as the cluster's own identities, and the answer names the flag."""

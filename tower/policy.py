@@ -27,7 +27,7 @@ _SYSTEM = rb"system:(?:masters|node|kube-|serviceaccount)"
 # Fields that decide whose request it is, where its body ends, or what an intermediary before the API
 # server strips (a field that Connection names): they have their place in the canonical order or none.
 _PLACED = (
-    rb"(?i:impersonate-|x-remote-|authorization:|content-length:|transfer-encoding:"
+    rb"(?i:impersonate[-_]|x[-_]remote[-_]|authorization:|content-length:|transfer-encoding:"
     rb"|host:|connection:|upgrade:)"
 )
 _REST = rb"(?:(?!" + _PLACED + rb")" + _TOKEN + rb"++: " + _VALUE + rb"\r\n"
