@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
-from twisted.internet.defer import CancelledError, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
@@ -17,6 +17,8 @@ from tower.store import (
     Event,
     Expired,
     IStore,
+    MemoryStore,
+    Operation,
     Record,
     RecordChanged,
     RecordExists,
@@ -257,3 +259,26 @@ class StoreContract(TestCase):
             Update("k", "n", {"a": "hush"}),
         ]
         self.assertNotIn("hush", repr(shown))
+
+
+class HeldStore(MemoryStore):
+    """A store whose writes happen when the test lets them, as those of a slow disk do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[tuple[Sequence[Operation], Deferred[list[Record | None]]]] = []
+        self.holding = False
+
+    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """Write now, or hold the write."""
+        if not self.holding:
+            return super().transact(operations)
+        answer: Deferred[list[Record | None]] = Deferred()
+        self.held.append((operations, answer))
+        return answer
+
+    def release(self) -> None:
+        """Do what is held, and what comes of it, in order."""
+        while self.held:
+            operations, answer = self.held.pop(0)
+            super().transact(operations).chainDeferred(answer)
