@@ -75,6 +75,8 @@ class ChunkedBody:
                 position += len(piece)
                 if len(self._line) > limit:
                     raise BadBody("a line of the chunked body is too long")
+                if self._state is _END_OF_DATA and self._line != b"\r":
+                    raise BadBody("a chunk does not end where its size says")
                 continue
             position += newline + 1
             line, self._line = self._line + piece[: newline + 1], b""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import binascii
 import re
-from base64 import urlsafe_b64decode
+from base64 import b64decode
 from typing import TypeAlias
 
 from tower.errors import PeerError
@@ -24,7 +24,9 @@ _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _VALUE = rb"[\t -~\x80-\xff]*+"
 _REQUEST_LINE = re.compile(rb"([A-Z]{1,24}+) (/[!\"$-~]*+) HTTP/1\.([01])\r\n")
 _FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:" + _VALUE + rb"\r\n)*+\r\n")
-_TOKENS = re.compile(rb"(?:" + _TOKEN + rb"++)?(?:[\t ]*+,[\t ]*+(?:" + _TOKEN + rb"++)?)*+")
+# kubectl's subprotocol SPDY/3.1+portforward.k8s.io has a slash, which no token has; gorilla takes it too.
+_LISTED = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]"
+_TOKENS = re.compile(rb"(?:" + _LISTED + rb"++)?(?:[\t ]*+,[\t ]*+(?:" + _LISTED + rb"++)?)*+")
 _HOST = re.compile(rb"(?:[0-9A-Za-z._~%-]++|\[[0-9A-Fa-f:.%a-z]++\])(?::[0-9]{0,5})?")
 _DIGITS = re.compile(rb"[0-9]{1,18}+")
 _PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?+")
@@ -52,6 +54,7 @@ _SINGLE = frozenset(
 # Hop-by-hop (RFC 9110 section 7.6.1), or written by Tower itself for the next hop.
 _DROPPED = frozenset(
     (
+        b"host",
         *(
             b"content-length",
             b"transfer-encoding",
@@ -126,7 +129,7 @@ class Fields:
         self.foreign = b""
         single: dict[bytes, bytes] = {}
         listed: dict[bytes, list[bytes]] = {b"connection": [], b"sec-websocket-protocol": []}
-        onward = []
+        onward: list[_Line] = []
         for line in lines:
             lower, name, value = line
             if lower in _SINGLE:
@@ -148,6 +151,8 @@ class Fields:
         self.bearer, protocols = _bearer(single.get(b"authorization"), listed[b"sec-websocket-protocol"])
         if options:
             onward = _obeyed(onward, options)
+        if self.host:
+            onward.insert(0, (b"host", b"Host", self.host))
         if protocols:
             onward.append((b"", b"Sec-WebSocket-Protocol", b", ".join(protocols)))
         self.onward = b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in onward])
@@ -303,7 +308,7 @@ def _bearer(authorization: bytes | None, protocols: list[bytes]) -> tuple[bytes 
         )
     encoded = carriers[0][len(BEARER_PROTOCOL) :]
     try:
-        decoded = urlsafe_b64decode(encoded + b"=" * (-len(encoded) % 4))
+        decoded = b64decode(encoded + b"=" * (-len(encoded) % 4), b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise BadHead("the bearer token in Sec-WebSocket-Protocol is not base64url", 401) from None
     return token or decoded, others

@@ -118,9 +118,10 @@ class HTTPChannel:
             session, self._session, self._session_identity = self._session, None, None
             self.gateway.sessions.leave(session)
 
-    def take_body(self, taker: Callable[[Buffer], bool], *, roomy: bool = True) -> None:
+    def take_body(self, taker: Callable[[Buffer], bool] | None, *, roomy: bool = True) -> None:
         """Give what is still to come of the body to *taker*, which returns False when it is full.
 
+        :param taker: None: nobody takes it for now.
         :param roomy: False: it is full already.
         """
         self._take_body = taker
@@ -174,7 +175,7 @@ class HTTPChannel:
         if self._request is None:
             if self._closing:
                 return
-            if self._waiting:
+            if self._waiting or self.full:
                 self._go_on_with_head(data)
             else:
                 self._serve(bytes(data))

@@ -52,8 +52,9 @@ class ProxyClient:
         self._status = 0  # of the final answer, once its head was sent on
         self._left = 0  # of its body, B; or UNTIL_CLOSE
         self._chunks: ChunkedBody | None = None
-        self._reusable = True
-        self._keep = not request.close
+        # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
+        self._reusable = not request.fields.upgrade
+        self._keep = self._reusable and not request.close
         self._body_sent = self._over = False
 
     # Hooks
@@ -162,9 +163,9 @@ class ProxyClient:
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
         """Pass on an answer whose head has to be written anew."""
         request = self.request
-        self._reusable = not (head.close or request.fields.upgrade)
+        self._reusable = self._reusable and not head.close
         # whoever answers before he has read the whole body will not read the rest
-        keep = self._keep and not self.channel.body_pending and not request.fields.upgrade
+        keep = self._keep and not self.channel.body_pending
         lines, body = head.lines, head.body
         if body == UNTIL_CLOSE:
             self._reusable = keep = False
@@ -359,6 +360,7 @@ class ProxyClientFactory:
         """Note that the channel ended before the answer did: try once more, or say so."""
         if client.repeatable:
             self._client = None
+            self.request.channel.take_body(None)
             self._open()  # a new channel, so this happens once
             return
         self.request.fail(

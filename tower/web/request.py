@@ -268,6 +268,7 @@ class Request:
         if self.started:
             channel.connection.abort()
             return
+        self.over = True
         self._let_go()
         keep = not (self.close or refusal.close or channel.body_pending)
         self.started = True

@@ -1,0 +1,247 @@
+"""Tests for `tower.web.local` and `tower.web.request`: what is answered here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.web.gatewaykit import Kit, get
+from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
+from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
+from tower.web.request import Request
+from tower.web.status import Refusal
+
+DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
+
+
+class ResponseTests(SynchronousTestCase):
+    """Whole answers."""
+
+    def test_answer(self) -> None:
+        """Status, fields, date and length; the connection goes on."""
+        kit = Kit(lambda request: Response(201, b"{}"))
+        kit.user.deliver(get())
+        self.assertEqual(
+            kit.user.taken(),
+            b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n"
+            + DATE
+            + b"Content-Length: 2\r\n\r\n{}",
+        )
+        self.assertFalse(kit.user.closing)
+
+    def test_head(self) -> None:
+        """The answer to a HEAD is the head of the answer."""
+        kit = Kit(lambda request: Response.of_json({"a": 1}))
+        kit.user.deliver(get(method=b"HEAD"))
+        answer = kit.user.taken()
+        self.assertIn(b"\r\nContent-Length: 8\r\n", answer)
+        self.assertTrue(answer.endswith(b"\r\n\r\n"))
+
+    def test_close(self) -> None:
+        """Who asks for it is closed, and so is HTTP/1.0."""
+        for wire in (get(b"/", b"Connection: close"), b"GET / HTTP/1.0\r\n\r\n"):
+            kit = Kit(lambda request: Response(200))
+            kit.user.deliver(wire)
+            self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+            self.assertTrue(kit.user.closing)
+
+    def test_unread_body(self) -> None:
+        """An answer before the body is here closes: what follows could not be told from the body."""
+        kit = Kit(lambda request: Response(200))
+        kit.user.deliver(get(b"/", b"Content-Length: 5", method=b"POST", body=b"abc"))
+        self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+        self.assertTrue(kit.user.closing)
+
+    def test_errors(self) -> None:
+        """Errors become Statuses with a request id."""
+        for error, code, reason in (
+            (Unauthorized("who?", "secret"), 401, "Unauthorized"),
+            (Forbidden("no"), 403, "Forbidden"),
+            (NotFound("cluster x"), 404, "NotFound"),
+            (AlreadyExists("cluster x"), 409, "AlreadyExists"),
+            (Refusal(429, "slow down", details={"retryAfterSeconds": 1}), 429, "TooManyRequests"),
+        ):
+
+            def router(request: Request, error: Exception = error) -> Outcome:
+                raise error
+
+            kit = Kit(router)
+            kit.user.deliver(get())
+            head, _, body = kit.user.taken().partition(b"\r\n\r\n")
+            status = json.loads(body)
+            self.assertTrue(head.startswith(b"HTTP/1.1 %d " % code))
+            self.assertEqual((status["code"], status["reason"]), (code, reason))
+            self.assertIn(kit.requests[0].request_id, status["message"])
+            self.assertNotIn(b"secret", body)
+            self.assertFalse(kit.user.closing)
+            self.assertEqual(kit.gateway.failures, 1)
+
+    def test_mistake(self) -> None:
+        """Our own mistakes are a 500 without their text, and a log entry."""
+        kit = Kit(lambda request: 1 // 0)
+        kit.user.deliver(get() + get())
+        answer = kit.user.taken()
+        self.assertEqual(answer.count(b"HTTP/1.1 500 "), 2)
+        self.assertNotIn(b"division", answer)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+    def test_late_error(self) -> None:
+        """A Deferred that fails is answered too."""
+        verdict: Deferred[Outcome] = Deferred()
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get())
+        verdict.errback(NotFound("there is no cluster x"))
+        self.assertIn(b"there is no cluster x", kit.user.taken())
+
+    def test_no_verdict(self) -> None:
+        """A router that never answers is a 504, and cancelled."""
+        verdict: Deferred[Outcome] = Deferred()
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get())
+        kit.sweep(121)
+        self.assertIn(b" 504 ", kit.user.taken())
+        self.assertTrue(verdict.called)
+
+
+class BodyTests(SynchronousTestCase):
+    """Bodies that are read here."""
+
+    def setUp(self) -> None:
+        """Answer with the body."""
+        self.kit = Kit(self.echo)
+        self.user = self.kit.user
+
+    def echo(self, request: Request) -> Any:
+        """Answer with the body."""
+        return request.body(limit=20).addCallback(lambda body: Response(200, body))
+
+    def test_with_the_head(self) -> None:
+        """A body that came with the head."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST", body=b"abc") + get())
+        answers = self.user.taken()
+        self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 2)
+        self.assertIn(b"\r\n\r\nabcHTTP", answers)
+
+    def test_in_pieces(self) -> None:
+        """A body in pieces, chunked or not, in any split."""
+        chunked = b"3\r\nabc\r\n0\r\n\r\n"
+        for head, body in (
+            (get(b"/", b"Content-Length: 3", method=b"POST"), b"abc"),
+            (get(b"/", b"Transfer-Encoding: chunked", method=b"POST"), chunked),
+        ):
+            for cut in range(len(body)):
+                kit = Kit(self.echo)
+                kit.user.deliver(head + body[:cut])
+                self.assertFalse(kit.user.paused)
+                kit.user.deliver(body[cut:])
+                self.assertTrue(kit.user.taken().endswith(b"\r\n\r\nabc"))
+                self.assertFalse(kit.user.closing)
+
+    def test_too_long(self) -> None:
+        """A body beyond the limit is a 413, at once."""
+        self.user.deliver(get(b"/", b"Content-Length: 30", method=b"POST", body=b"a" * 21))
+        self.assertIn(b" 413 ", self.user.taken())
+        self.assertTrue(self.user.closing)
+
+    def test_continue(self) -> None:
+        """Who waits for 100 Continue gets it when somebody wants the body."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
+        self.assertEqual(self.user.taken(), b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.user.deliver(b"abc")
+        self.assertTrue(self.user.taken().endswith(b"\r\n\r\nabc"))
+
+    def test_slow(self) -> None:
+        """A body that stops coming is a 408."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))
+        self.kit.sweep(31)
+        self.assertIn(b" 408 ", self.user.taken())
+        self.assertTrue(self.user.closing)
+
+    def test_gone(self) -> None:
+        """A user who goes before the body is complete ends the reading."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))
+        self.user.lose()
+        self.assertEqual(self.kit.gateway.connections, 0)
+
+
+class StreamTests(SynchronousTestCase):
+    """Answers made piece by piece."""
+
+    def setUp(self) -> None:
+        """Answer with a stream."""
+        self.streams: list[BodyStream] = []
+        self.kit = Kit(self.watch)
+        self.user = self.kit.user
+
+    def watch(self, request: Request) -> Outcome:
+        """Start a stream."""
+        request.identity = self.kit.jane
+        return StreamingResponse(self.streams.append)
+
+    def test_chunks(self) -> None:
+        """Each write is a chunk at once; the connection goes on after the end."""
+        self.user.deliver(get())
+        self.assertIn(b"\r\nTransfer-Encoding: chunked\r\n", self.user.taken())
+        stream = self.streams[0]
+        self.assertTrue(stream.write(b"hello world"))
+        self.assertEqual(self.user.taken(), b"b\r\nhello world\r\n")
+        stream.write(b"")
+        self.assertEqual(self.user.taken(), b"")
+        stream.finish()
+        self.assertEqual(self.user.taken(), b"0\r\n\r\n")
+        stream.write(b"late")
+        stream.finish()
+        self.assertEqual(self.user.taken(), b"")
+        self.user.deliver(get())
+        self.assertEqual(len(self.streams), 2)
+
+    def test_http10(self) -> None:
+        """HTTP/1.0 gets the bare bytes and the end of the connection."""
+        self.user.deliver(b"GET / HTTP/1.0\r\n\r\n")
+        self.user.taken()
+        self.streams[0].write(b"abc")
+        self.assertEqual(self.user.taken(), b"abc")
+        self.streams[0].finish()
+        self.assertTrue(self.user.closing)
+
+    def test_head(self) -> None:
+        """A HEAD starts nothing."""
+        self.user.deliver(get(method=b"HEAD"))
+        self.assertEqual(self.streams, [])
+        self.assertTrue(self.user.taken().endswith(b"\r\n\r\n"))
+
+    def test_back_pressure(self) -> None:
+        """A user who does not read is reported, and when he reads again."""
+        self.user.deliver(get())
+        events: list[str] = []
+        self.streams[0].on_drained = lambda: events.append("drained")
+        self.user.full = True
+        self.assertFalse(self.streams[0].write(b"x"))
+        self.user.drain()
+        self.assertEqual(events, ["drained"])
+
+    def test_gone(self) -> None:
+        """The producer learns that the user has gone, once."""
+        self.user.deliver(get())
+        events: list[str] = []
+        self.streams[0].on_closed = lambda: events.append("closed")
+        self.user.lose()
+        self.streams[0].finish()
+        self.assertEqual(events, ["closed"])
+
+    def test_revoked(self) -> None:
+        """A watch of Tower's own API ends with the credential."""
+        self.user.deliver(get())
+        identity, cluster, abort = self.kit.sessions.inside[0]
+        self.assertEqual((identity, cluster), (self.kit.jane, ""))
+        abort("revoked")
+        self.assertTrue(self.user.aborted)
+
+    def test_silent_for_hours(self) -> None:
+        """A watch may be silent."""
+        self.user.deliver(get())
+        self.kit.sweep(10_000)
+        self.assertFalse(self.user.aborted)
