@@ -30,8 +30,8 @@ from tower.web.serverurl import HTTPProxy, ServerURL
 LONGEST_ANSWER = 16 * 1024
 
 #: How long TCP and TLS may take, and after them each answer, s.
-CONNECT_TIMEOUT = 30.0
-ANSWER_TIMEOUT = 15.0
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 10.0
 
 T = TypeVar("T")
 
