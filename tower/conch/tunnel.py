@@ -33,6 +33,9 @@ STREAM = b"stream@tower.kubesphere.io"
 #: Size of the buffers that bytes are received into: two of the longest packets, B.
 BUFFER_SIZE = 576 * 1024
 
+#: Packets up to this size wait for the end of the turn and leave in one frame, B.
+SMALL_PACKET = 8 * 1024
+
 #: What a tunnel may keep of a packet without keeping a whole buffer, B.
 SMALL_REST = 8 * 1024
 
@@ -262,8 +265,11 @@ class Tunnel:
         return _PLAIN
 
     def commit(self, size: int) -> None:
-        """Seal the packet in the lease and send it now."""
+        """Seal the packet in the lease; send it now, or with the others of this turn if it is small."""
         if self._over:
+            return
+        if size <= SMALL_PACKET:
+            self.write(self._ssh.sealer.seal(bytes(_PLAIN[1:size])))
             return
         if self._out:
             self._flush()
