@@ -183,7 +183,7 @@ class RequestTests(SynchronousTestCase):
         self.assertTrue(kit.pipe.taken().endswith(b"\r\n\r\nabcd"))
 
     def test_http10(self) -> None:
-        """A request of HTTP/1.0 is relayed as HTTP/1.1; its answer has no chunks and ends with the connection."""
+        """A request of HTTP/1.0 goes on as HTTP/1.1; its answer has no chunks and ends with the connection."""
         self.user.deliver(b"GET /clusters/alpha/api HTTP/1.0\r\n\r\n")
         self.assertIn(b"\r\nHost: kubernetes\r\n", self.sent())
         self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde")
@@ -206,7 +206,7 @@ class AnswerTests(SynchronousTestCase):
         """An answer reaches the user unchanged however it was cut, and the channel is used again."""
         for wire in (
             ok(b"x" * 20, b"Audit-Id: 1", b"Content-Type: application/json"),
-            b"HTTP/1.1 200 OK\r\nTrailer: X\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
             b"HTTP/1.1 204 No Content\r\nA: b\r\n\r\n",
             b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n",
             b"HTTP/1.1 100 Continue\r\n\r\n" + ok(),

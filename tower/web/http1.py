@@ -9,7 +9,6 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode
-from typing import TypeAlias
 
 from tower.errors import PeerError
 from tower.web.bodies import CHUNKED
@@ -36,7 +35,7 @@ _BARE_LF = re.compile(rb"(?<!\r)\n")
 _DOT_SEGMENT = re.compile(rb"(?:[/\\;]|%2f|%5c|%3b)(?:\.|%2e){1,2}(?=[/\\;]|%2f|%5c|%3b|\Z)", re.IGNORECASE)
 
 # Fields that say who somebody is.  Some servers take "_" for "-".
-_IDENTITY = (b"impersonate-", b"impersonate_", b"x-remote-", b"x-remote_", b"x_remote_", b"x_remote-")
+_IDENTITY = re.compile(rb"(?:\A|\n)((?:impersonate|x[-_]remote)[-_][^:]*+):", re.IGNORECASE)
 
 # What may stand in a head only once.
 _SINGLE = frozenset(
@@ -52,31 +51,21 @@ _SINGLE = frozenset(
 )
 
 # Hop-by-hop (RFC 9110 section 7.6.1), or written by Tower itself for the next hop.
-_DROPPED = frozenset(
-    (
-        b"host",
-        *(
-            b"content-length",
-            b"transfer-encoding",
-            b"authorization",
-            b"upgrade",
-            b"connection",
-            b"keep-alive",
-        ),
-        *(b"proxy-connection", b"proxy-authorization", b"te", b"forwarded", b"x-forwarded-for", b"x-real-ip"),
-        *(b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port", b"sec-websocket-protocol"),
-    )
+_HOP_BY_HOP = (
+    *(b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te", b"upgrade"),
+    *(b"host", b"content-length", b"transfer-encoding", b"authorization", b"sec-websocket-protocol"),
+    *(b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"),
+    b"x-real-ip",
 )
+
+# Fields that do not just pass.
+_SPECIAL = _SINGLE.union(_HOP_BY_HOP)
 
 # What Connection may not name: to drop it would change what the request means, or to whom.
 _END_TO_END = re.compile(
     rb"host|content-.*|transfer-encoding|authorization|cookie|expect|sec-websocket-.*|"
     rb"impersonate[-_].*|x[-_]remote[-_].*"
 )
-
-
-#: One field: name in lower case, name, value.
-_Line: TypeAlias = tuple[bytes, bytes, bytes]
 
 
 class BadHead(PeerError):
@@ -124,44 +113,41 @@ class Fields:
         """
         if _FIELDS.fullmatch(block) is None:
             raise BadHead(_fault_of_fields(block))
-        lines = [_split(line) for line in block[:-4].split(b"\r\n")] if len(block) > 2 else []
-        self._lines = lines
-        self.foreign = b""
-        single: dict[bytes, bytes] = {}
-        listed: dict[bytes, list[bytes]] = {b"connection": [], b"sec-websocket-protocol": []}
-        onward: list[_Line] = []
-        for line in lines:
-            lower, name, value = line
-            if lower in _SINGLE:
-                if lower in single:
-                    raise BadHead(f"more than one {name.decode()}")
-                single[lower] = value
-            if lower not in _DROPPED:
-                if lower.startswith(_IDENTITY):
-                    self.foreign = self.foreign or name
-                onward.append(line)
-            elif lower in listed:
-                listed[lower] += _listed(value)
-        options = [option.lower() for option in listed[b"connection"]]
-        self.host = _checked_host(single.get(b"host"))
-        self.body, self.framing = _framing(single)
-        self.expects = _expects(single.get(b"expect"))
+        self._lines = block[:-4].split(b"\r\n") if len(block) > 2 else []
+        self.foreign = _foreign(block)
+        special: dict[bytes, bytes] = {}
+        onward = []
+        for line in self._lines:
+            name, _, value = line.partition(b":")
+            value = value.strip(b"\t ")
+            lower = name.lower()
+            if lower in _SPECIAL:
+                if lower in special:
+                    value = _joined(name, lower, special[lower], value)
+                special[lower] = value
+                if lower != b"content-type":
+                    continue
+            onward.append(b"%b: %b\r\n" % (name, value))
+        field = special.get
+        self.host = _checked_host(field(b"host"))
+        self.body, self.framing = _framing(field(b"content-length"), field(b"transfer-encoding"))
+        self.expects = _expects(field(b"expect"))
+        options = _listed(field(b"connection", b"").lower())
         self.close = b"close" in options
-        self.upgrade = _upgrade(single.get(b"upgrade")) if b"upgrade" in options else b""
-        self.bearer, protocols = _bearer(single.get(b"authorization"), listed[b"sec-websocket-protocol"])
+        self.upgrade = _upgrade(field(b"upgrade")) if b"upgrade" in options else b""
+        self.bearer, protocols = _bearer(field(b"authorization"), field(b"sec-websocket-protocol"))
         if options:
             onward = _obeyed(onward, options)
-        if self.host:
-            onward.insert(0, (b"host", b"Host", self.host))
-        if protocols:
-            onward.append((b"", b"Sec-WebSocket-Protocol", b", ".join(protocols)))
-        self.onward = b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in onward])
+        host = b"Host: %b\r\n" % self.host if self.host else b""
+        expects = b"Expect: 100-continue\r\n" if self.expects else b""
+        self.onward = b"".join((host, *onward, expects, protocols))
 
     def get(self, name: bytes) -> bytes | None:
         """Return the first value of the field *name* (lower case), or None."""
-        for lower, _, value in self._lines:
-            if lower == name:
-                return value
+        for line in self._lines:
+            own, _, value = line.partition(b":")
+            if own.lower() == name:
+                return value.strip(b"\t ")
         return None
 
     def __repr__(self) -> str:
@@ -169,9 +155,20 @@ class Fields:
         return f"Fields(host={self.host!r}, body={self.body})"
 
 
-def _split(line: bytes) -> _Line:
-    name, _, value = line.partition(b":")
-    return name.lower(), name, value.strip(b"\t ")
+def _foreign(block: bytes) -> bytes:
+    """Return the name of the first field that claims an identity."""
+    lower = block.lower()
+    if b"impersonate" not in lower and b"remote" not in lower:
+        return b""
+    match = _IDENTITY.search(block)
+    return match[1] if match else b""
+
+
+def _joined(name: bytes, lower: bytes, first: bytes, second: bytes) -> bytes:
+    """Return the value of a field that stands twice, if it may."""
+    if lower in _SINGLE:
+        raise BadHead(f"more than one {name.decode()}")
+    return b"%b,%b" % (first, second)
 
 
 class HeadReader:
@@ -248,6 +245,8 @@ def _fault_of_fields(block: bytes) -> str:
 
 def _listed(value: bytes) -> list[bytes]:
     """Return the members of a comma-separated list of tokens."""
+    if not value:
+        return []
     if _TOKENS.fullmatch(value) is None:
         raise BadHead("a list of names is malformed")
     return [name for name in (part.strip(b"\t ") for part in value.split(b",")) if name]
@@ -259,8 +258,8 @@ def _checked_host(host: bytes | None) -> bytes:
     return host or b""
 
 
-def _framing(single: dict[bytes, bytes]) -> tuple[int, bytes]:
-    length, encoding = single.get(b"content-length"), single.get(b"transfer-encoding")
+def _framing(length: bytes | None, encoding: bytes | None) -> tuple[int, bytes]:
+    """Return where the body ends, and the line that tells the next hop."""
     if encoding is not None:
         if length is not None:
             raise BadHead("both Content-Length and Transfer-Encoding")
@@ -291,33 +290,37 @@ def _upgrade(value: bytes | None) -> bytes:
     return value
 
 
-def _bearer(authorization: bytes | None, protocols: list[bytes]) -> tuple[bytes | None, list[bytes]]:
-    """Return the token of the request and the subprotocols that are none."""
+def _bearer(authorization: bytes | None, protocols: bytes | None) -> tuple[bytes | None, bytes]:
+    """Return the token of the request, and the line of the WebSocket subprotocols that are none."""
     token: bytes | None = None
     if authorization is not None:
         scheme, _, rest = authorization.partition(b" ")
         if scheme.lower() == b"bearer" and rest.strip():
             token = rest.strip()
-    carriers = [name for name in protocols if name.startswith(BEARER_PROTOCOL)]
+    if protocols is None:
+        return token, b""
+    names = _listed(protocols)
+    carriers = [name for name in names if name.startswith(BEARER_PROTOCOL)]
+    others = [name for name in names if not name.startswith(BEARER_PROTOCOL)]
+    line = b"Sec-WebSocket-Protocol: %b\r\n" % b", ".join(others)
     if not carriers:
-        return token, protocols
-    others = [name for name in protocols if not name.startswith(BEARER_PROTOCOL)]
+        return token, line
     if len(carriers) > 1 or not others:
         raise BadHead(
             "a bearer token in Sec-WebSocket-Protocol comes once, and with another subprotocol", 401
         )
-    encoded = carriers[0][len(BEARER_PROTOCOL) :]
+    encoded = carriers[0][len(BEARER_PROTOCOL) :].replace(b"+", b".")  # base64, but not base64url
     try:
         decoded = b64decode(encoded + b"=" * (-len(encoded) % 4), b"-_", validate=True)
     except (binascii.Error, ValueError):
         raise BadHead("the bearer token in Sec-WebSocket-Protocol is not base64url", 401) from None
-    return token or decoded, others
+    return token or decoded, line
 
 
-def _obeyed(lines: list[_Line], options: list[bytes]) -> list[_Line]:
+def _obeyed(lines: list[bytes], options: list[bytes]) -> list[bytes]:
     """Return *lines* without those that Connection names."""
     named = {option for option in options if option not in (b"close", b"keep-alive", b"upgrade")}
     for option in named:
         if _END_TO_END.fullmatch(option):
             raise BadHead(f"Connection may not name {option.decode()}")
-    return [line for line in lines if line[0] not in named] if named else lines
+    return [line for line in lines if line.partition(b":")[0].lower() not in named] if named else lines
