@@ -93,10 +93,9 @@ func receive(r io.Reader, size int64) error {
 	buffer := make([]byte, 256*1024)
 	for size > 0 {
 		n, err := r.Read(buffer[:min(size, int64(len(buffer)))])
-		if err != nil {
+		if size -= int64(n); err != nil && size > 0 {
 			return err
 		}
-		size -= int64(n)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
-	"net"
 	"os"
 	"time"
 )
@@ -17,27 +16,35 @@ func bulk(arguments []string) error {
 	direction := flags.String("direction", "down", "down (from the backend) or up")
 	size := flags.Int64("bytes", 1<<30, "bytes in all")
 	streams := flags.Int("streams", 1, "connections at once")
+	find := addFlags(flags)
 	flags.Parse(arguments)
+	way, err := find()
+	if err != nil {
+		return err
+	}
 	share := *size / int64(*streams)
 	results := make(chan error)
 	begin := time.Now()
 	for range *streams {
-		go func() { results <- move(*address, *direction == "down", share) }()
+		go func() { results <- way.move(*address, *direction == "down", share) }()
 	}
 	for range *streams {
 		if err := <-results; err != nil {
 			return err
 		}
 	}
-	seconds := time.Since(begin).Seconds()
+	return report(share*int64(*streams), time.Since(begin))
+}
+
+// report prints how fast so many bytes were.
+func report(size int64, took time.Duration) error {
 	return json.NewEncoder(os.Stdout).Encode(map[string]float64{
-		"bytes": float64(share * int64(*streams)), "seconds": seconds,
-		"rate": float64(share*int64(*streams)) / seconds / 1e6,
+		"bytes": float64(size), "seconds": took.Seconds(), "rate": float64(size) / took.Seconds() / 1e6,
 	})
 }
 
-func move(address string, down bool, size int64) error {
-	connection, err := net.Dial("tcp", address)
+func (w *way) move(address string, down bool, size int64) error {
+	connection, err := w.dial(address, false)
 	if err != nil {
 		return err
 	}

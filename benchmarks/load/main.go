@@ -12,11 +12,12 @@ const usage = `usage: load COMMAND [flags]        load COMMAND --help
 
   backend   serve streams of bytes on one port, HTTP on another and HTTPS on a third
   bulk      move bytes through streams, all at once, and print the rate
+  transfer  download or upload one HTTP body, and print the rate
   requests  send HTTP requests over kept-alive connections, and print rate and latency
 `
 
 func main() {
-	commands := map[string]func([]string) error{"backend": backend, "bulk": bulk, "requests": requests}
+	commands := map[string]func([]string) error{"backend": backend, "bulk": bulk, "transfer": transfer, "requests": requests}
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bufio"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -30,40 +28,22 @@ func requests(arguments []string) error {
 	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` to get")
 	connections := flags.Int("connections", 32, "connections at once")
 	duration := flags.Duration("for", 3*time.Second, "how long")
-	bearer := flags.String("bearer-file", "", "`file` with a bearer token")
-	authority := flags.String("ca", "", "`file` with the authority of an https URL")
 	each := flags.Bool("new", false, "a new connection for each request")
+	find := addFlags(flags)
 	flags.Parse(arguments)
+	way, err := find()
+	if err != nil {
+		return err
+	}
 	target, err := url.Parse(*address)
 	if err != nil {
 		return err
 	}
-	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n", target.RequestURI(), target.Host)
-	if *bearer != "" {
-		token, err := os.ReadFile(*bearer)
-		if err != nil {
-			return err
-		}
-		head += "Authorization: Bearer " + string(token) + "\r\n"
-	}
+	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n%s", target.RequestURI(), target.Host, way.bearer)
 	if *each {
 		head += "Connection: close\r\n"
 	}
-	settings := &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(64)}
-	if *authority != "" {
-		pem, err := os.ReadFile(*authority)
-		if err != nil {
-			return err
-		}
-		settings.RootCAs = x509.NewCertPool()
-		settings.RootCAs.AppendCertsFromPEM(pem)
-	}
-	dial := func() (net.Conn, error) {
-		if target.Scheme == "https" {
-			return tls.Dial("tcp", target.Host, settings)
-		}
-		return net.Dial("tcp", target.Host)
-	}
+	dial := func() (net.Conn, error) { return way.dial(target.Host, target.Scheme == "https") }
 	return measure(*connections, *duration, []byte(head+"\r\n"), dial, *each)
 }
 

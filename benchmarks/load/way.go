@@ -1,0 +1,86 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// way is how connections are made, and what makes the other side let them in.
+type way struct {
+	settings *tls.Config
+	bearer   string
+	stream   string
+}
+
+// addFlags returns a function that returns the way once the flags are parsed.
+func addFlags(flags *flag.FlagSet) func() (*way, error) {
+	authority := flags.String("ca", "", "`file` with the authority of https URLs")
+	bearer := flags.String("bearer-file", "", "`file` with a bearer token")
+	stream := flags.String("stream", "", "`URL` of a raw stream to go through: https://HOST:PORT/clusters/NAME/targets/NAME")
+	return func() (*way, error) {
+		w := &way{settings: &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(64)}, stream: *stream}
+		if *bearer != "" {
+			token, err := os.ReadFile(*bearer)
+			if err != nil {
+				return nil, err
+			}
+			w.bearer = "Authorization: Bearer " + strings.TrimSpace(string(token)) + "\r\n"
+		}
+		if *authority != "" {
+			pem, err := os.ReadFile(*authority)
+			if err != nil {
+				return nil, err
+			}
+			w.settings.RootCAs = x509.NewCertPool()
+			w.settings.RootCAs.AppendCertsFromPEM(pem)
+		}
+		return w, nil
+	}
+}
+
+// dial connects to address: through the raw stream if there is one, which then decides where that is.
+func (w *way) dial(address string, secure bool) (net.Conn, error) {
+	if w.stream != "" {
+		return w.openStream()
+	}
+	if secure {
+		return tls.Dial("tcp", address, w.settings)
+	}
+	return net.Dial("tcp", address)
+}
+
+func (w *way) openStream() (net.Conn, error) {
+	target, err := url.Parse(w.stream)
+	if err != nil {
+		return nil, err
+	}
+	connection, err := tls.Dial("tcp", target.Host, w.settings)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: %s\r\n%sConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n",
+		target.RequestURI(), target.Host, w.bearer)
+	connection.SetDeadline(time.Now().Add(10 * time.Second))
+	reader := bufio.NewReader(connection)
+	response, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		return nil, fmt.Errorf("%s: %s", w.stream, response.Status)
+	}
+	if reader.Buffered() > 0 {
+		return nil, errors.New("the target speaks first")
+	}
+	return connection, connection.SetDeadline(time.Time{})
+}
