@@ -102,6 +102,7 @@ class Pair:
         )
         self.ends: tuple[SecureTransport, SecureTransport] = (self.server, self.client)
         self.lost: dict[SecureTransport, Exception] = {}
+        self._wires: dict[SecureTransport, Wire] = {}
         self.carried: list[tuple[SecureTransport, bytes]] = []
         for end in self.ends:
             end.lost.addCallback(self._note, end)
@@ -120,8 +121,9 @@ class Pair:
     def wire(self, end: SecureTransport) -> Wire:
         """Return the transport under one end."""
         transport: Any = end.transport
-        assert isinstance(transport, Wire)
-        return transport
+        if transport is not None:  # an end that is over has let go of it
+            self._wires[end] = transport
+        return self._wires[end]
 
     def pump(self) -> None:
         """Carry bytes until nobody has any to say, and closed connections to their end."""

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import random
+import weakref
+from collections.abc import Callable
+
 from twisted.conch.ssh.common import NS
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
@@ -359,6 +364,48 @@ class KexTests(SynchronousTestCase):
         self.assertIn("shorter", raw.reason or "")
 
 
+class NonsenseTests(SynchronousTestCase):
+    """Peers that send anything."""
+
+    def test_broken_messages(self) -> None:
+        """Whatever becomes of messages on their way into a seal, it ends in a PeerError or not at all."""
+        chance = random.Random(7)
+        for _ in range(400):
+            pair = Pair()
+            victim, liar = chance.sample(pair.ends, 2)
+            honest = liar.sendPacket
+
+            def lie(kind: int, payload: bytes, honest: Callable[[int, bytes], None] = honest) -> None:
+                if chance.random() < 0.2:
+                    kind, payload = broken(chance, kind, payload)
+                honest(kind, payload)
+
+            liar.sendPacket = lie  # type: ignore[method-assign, assignment]
+            pair.connect()
+            for _ in range(3):
+                if not pair.lost:
+                    liar.start_rekey()
+                    lie(chance.randrange(1, 256), chance.randbytes(chance.randrange(40)))
+                    pair.pump()
+            self.assertIsInstance(pair.lost.get(victim, PeerError()), PeerError | ConnectionDone)
+
+
+def broken(chance: random.Random, kind: int, payload: bytes) -> tuple[int, bytes]:
+    """Return a message with a byte changed, some removed, some added, or a length that is wrong."""
+    message = bytearray(b"%c%b" % (kind, payload))
+    place = chance.randrange(len(message))
+    match chance.randrange(4):
+        case 0:
+            message[place] = chance.randrange(256)
+        case 1:
+            del message[place + 1 : place + chance.randrange(20)]
+        case 2:
+            message[place:place] = chance.randbytes(chance.randrange(20))
+        case _:
+            message[place : place + 4] = chance.choice((0, 1, 35_000, 2**31, 2**32 - 1)).to_bytes(4, "big")
+    return message[0], bytes(message[1:])
+
+
 class PacketTests(SynchronousTestCase):
     """Packets in and out."""
 
@@ -528,6 +575,29 @@ class EndTests(SynchronousTestCase):
         said = str(pair.lost[pair.server])
         self.assertTrue(said.isprintable())
         self.assertLess(len(said), 400)
+
+    def test_no_cycles(self) -> None:
+        """An end that is over is freed at once, however it ended: no collector is needed."""
+
+        def closed(pair: Pair) -> None:
+            pair.server.close("bye")
+            pair.pump()
+
+        def confused(pair: Pair) -> None:
+            pair.client.sendPacket(90, b"too early")
+            pair.pump()
+
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for end in (closed, confused, Pair.lose):
+            for gate in (None, Gate()):
+                pair = Pair(keepalive=10, gate=gate)
+                pair.connect()
+                end(pair)
+                ends = [weakref.ref(transport) for transport in pair.ends]
+                del pair
+                self.assertEqual([reference() for reference in ends], [None, None], end)
 
     def test_our_own_mistakes_are_not_the_peers(self) -> None:
         """An error that is no PeerError is not taken for one."""

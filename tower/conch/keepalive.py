@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -12,6 +13,14 @@ from tower.conch.requests import ConnectionService, RequestRefused, Unanswered
 
 #: The request's name, as OpenSSH calls it; any answer will do, a refusal too.
 KEEPALIVE = b"keepalive@openssh.com"
+
+
+#: Answers whose time is remembered.
+_REMEMBERED = 6
+
+
+def _nothing() -> None:
+    """Stand in for what a stopped keepalive has no use for."""
 
 
 class Keepalive:
@@ -24,7 +33,8 @@ class Keepalive:
     :param interval: s; 0 means never to probe.
     :param received: returns something that differs whenever something came in between two calls.
     :param dead: called, once, when the peer is given up.
-    :ivar round_trip: how long the last answer took, s; None before the first.
+    :ivar round_trip: how long the quickest of the last answers took, s; None before the first.  The quickest,
+        because a probe waits behind bulk data, and windows that grew with that wait would make it longer.
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class Keepalive:
         self._asked = False
         self._before: object = None
         self._silent = 0
+        self._times: deque[float] = deque(maxlen=_REMEMBERED)
         self.round_trip: float | None = None
 
     def start(self) -> None:
@@ -54,10 +65,11 @@ class Keepalive:
             self._timer = self._clock.callLater(self._interval, self._tick)
 
     def stop(self) -> None:
-        """Probe no more."""
+        """Probe no more, and forget whom to ask and to tell."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
+        self._received = self._dead = _nothing
 
     def _tick(self) -> None:
         now = self._received()
@@ -79,7 +91,8 @@ class Keepalive:
 
         def answered(_: object) -> None:
             self._asked = False
-            self.round_trip = self._clock.seconds() - asked_at
+            self._times.append(self._clock.seconds() - asked_at)
+            self.round_trip = min(self._times)
 
         def refused(failure: Failure) -> None:
             if failure.check(RequestRefused):

@@ -46,6 +46,10 @@ class Mux(Protocol):
         """A message of type *kind*, 90 to 100; *payload* begins with its type and is valid only now."""
 
 
+def _nothing(name: bytes) -> None:
+    """Follow an answer up with nothing."""
+
+
 class ConnectionService(SSHService):
     """Global requests, both ways, in order.
 
@@ -65,15 +69,18 @@ class ConnectionService(SSHService):
         self._over = False
         self.mux: Mux | None = None
         self.answers: dict[bytes, Callable[[bytes], bytes]] = {}
-        self.answered: Callable[[bytes], None] = lambda _: None
+        self.answered: Callable[[bytes], None] = _nothing
 
     def serviceStarted(self) -> None:
         """Begin to count."""
         self._counted_at = self._clock.seconds()
 
     def serviceStopped(self) -> None:
-        """Fail what waits for an answer."""
+        """Fail what waits for an answer, and forget who could be told of anything."""
         self._over = True
+        self.transport = self.mux = None
+        self.answers.clear()
+        self.answered = _nothing
         while self._pending:
             self._pending.popleft().errback(Unanswered("the connection is over"))
 

@@ -122,6 +122,10 @@ class Closed(PeerError):
     """We closed the connection ourselves."""
 
 
+def nothing() -> None:
+    """Stand in for a hook that nobody uses."""
+
+
 class SecureTransport(SSHTransportBase):
     """Packets, key exchange and the end of a connection; see the module.
 
@@ -148,8 +152,8 @@ class SecureTransport(SSHTransportBase):
         self.limits = limits
         self.sealer = ClearSealer(0)
         self.opener = ClearOpener(limit=limits.early_packet)
-        self.on_exchange: Callable[[], None] = lambda: None
-        self.on_keys: Callable[[], None] = lambda: None
+        self.on_exchange: Callable[[], None] = nothing
+        self.on_keys: Callable[[], None] = nothing
         self.lost: Deferred[Exception] = Deferred()
         self._order = KexOrder(is_client=self.isClient)
         self._unparsed = bytearray()
@@ -203,6 +207,9 @@ class SecureTransport(SSHTransportBase):
             why = cause if isinstance(cause, Exception) else ConnectionLost()
         self.ended(why)
         self.lost.callback(why)
+        # No cycles are left behind: a proxy that agents come to and leave need not wait for the collector.
+        self.transport = None
+        self.on_exchange = self.on_keys = nothing
 
     def ended(self, reason: Exception) -> None:
         """Called once when the connection is gone, before `lost` fires.  Override."""
@@ -225,7 +232,7 @@ class SecureTransport(SSHTransportBase):
     def _end(self, reason: Exception) -> None:
         assert self.transport is not None
         self._over = True
-        self._reason = reason
+        self._reason = reason.with_traceback(None)
         for name in list(self._timers):
             self._cancel_timer(name)
         self._set_timer("close", _CLOSE_GRACE, self.transport.abortConnection)

@@ -37,7 +37,7 @@ from tower.conch.keepalive import KEEPALIVE, Keepalive
 from tower.conch.kex import ClientHalf, client_half
 from tower.conch.keys import KeyPair, fingerprint, verify
 from tower.conch.requests import ConnectionService, Mux, RequestRefused, Unanswered
-from tower.conch.secure import Limits, SecureTransport
+from tower.conch.secure import Limits, SecureTransport, nothing
 from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 from tower.errors import PeerError
 
@@ -116,7 +116,7 @@ class _Tended(SecureTransport):
 
     def __init__(self, clock: IReactorTime, keepalive: float, limits: Limits) -> None:
         super().__init__(clock, limits)
-        self.on_drain: Callable[[], None] = lambda: None
+        self.on_drain: Callable[[], None] = nothing
         self.connection = ConnectionService(clock)
         self.connection.answers[KEEPALIVE] = lambda _: b""
         self.connection.answers[DRAIN] = self._drained
@@ -133,7 +133,7 @@ class _Tended(SecureTransport):
 
     @property
     def round_trip(self) -> float | None:
-        """How long the last keepalive took, s; None before the first."""
+        """How far the peer is away, s; None before the first keepalive; see `Keepalive`."""
         return self._keepalive.round_trip
 
     def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
@@ -156,6 +156,8 @@ class _Tended(SecureTransport):
     def ended(self, reason: Exception) -> None:
         """Probe no more."""
         self._keepalive.stop()
+        self.connection.serviceStopped()
+        self.on_drain = nothing
 
     def _received(self) -> object:
         return self.opener, self.opener.packets
@@ -250,6 +252,7 @@ class ServerTransport(_Tended, SSHServerTransport):
     def ended(self, reason: Exception) -> None:
         """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
         super().ended(reason)
+        self._auth.serviceStopped()
         if self._auth.refusals and self._claim is None:
             reason = NotLetIn(self._auth.cluster, self._auth.refusals)
         if not self.ready.called:
@@ -369,5 +372,6 @@ class ClientTransport(_Tended, SSHClientTransport):
     def ended(self, reason: Exception) -> None:
         """Report that there will be no tunnel."""
         super().ended(reason)
+        self._auth.serviceStopped()
         if not self.ready.called:
             self.ready.errback(Failure(reason))

@@ -65,6 +65,14 @@ class Gatekeeper(Protocol):
         """
 
 
+def _nothing() -> None:
+    """Stand in for what is not to be called any more."""
+
+
+def _nobody(claim: Claim) -> None:
+    """Stand in for who was told of the accepted claim."""
+
+
 class UserAuthServer(SSHService):
     """The proxy's side.
 
@@ -93,6 +101,8 @@ class UserAuthServer(SSHService):
         """Forget what waits.  A verdict under way is not disturbed, only not listened to any more."""
         self._over = True
         self._waiting.clear()
+        self._accepted = _nobody
+        self.transport = None
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
         """Take an authentication request; nothing else may come before one has succeeded."""
@@ -113,12 +123,13 @@ class UserAuthServer(SSHService):
         self._working = False
 
     def _failed(self, failure: Failure) -> None:
-        assert self.transport is not None
-        if failure.check(PeerError):
-            self.transport.sendDisconnect(DISCONNECT_PROTOCOL_ERROR, failure.getErrorMessage().encode())
-        else:
+        transport = self.transport
+        code, text = DISCONNECT_PROTOCOL_ERROR, failure.getErrorMessage()
+        if not failure.check(PeerError):
             self._log.failure("cannot let anybody serve {cluster!r}", failure, cluster=self.cluster)
-            self.transport.sendDisconnect(DISCONNECT_BY_APPLICATION, b"try again later")
+            code, text = DISCONNECT_BY_APPLICATION, "try again later"
+        if transport is not None:
+            transport.sendDisconnect(code, text.encode())
 
     async def _answer(self, body: bytes) -> None:
         assert self.transport is not None
@@ -199,6 +210,11 @@ class UserAuthClient(SSHService):
         assert self.transport.sessionID is not None
         body = publickey_request(self.transport.sessionID, self._cluster, self._key)
         self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
+
+    def serviceStopped(self) -> None:
+        """Forget the token and whom to tell."""
+        self._token = self.transport = None
+        self._succeeded = self._refused = _nothing
 
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
         """Take the proxy's answers."""
