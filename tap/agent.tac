@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from twisted.application.service import Application
+from twisted.logger import ILogObserver
 
 from tower.agent import Options, makeService
 
 options = Options()
 options.parseOptions([])
 application = Application("tower-agent")
+application.setComponent(ILogObserver, options.log_observer())
 makeService(options).setServiceParent(application)
