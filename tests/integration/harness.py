@@ -39,9 +39,9 @@ class Tower:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.state = folder / "proxy"
-        self.port = free_port()
-        self.secure_port = free_port()
         self.cluster_ports = free_ports(4)
+        self.port = free_port(self.cluster_ports)
+        self.secure_port = free_port({*self.cluster_ports, self.port})
         self.proxy = self.proxy_program()
         self.agents: list[Agent] = []
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,11 +36,13 @@ def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every
     return answer
 
 
-def free_port() -> int:
-    """Return a loopback port that nobody listens on now."""
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+def free_port(taken: Container[int] = ()) -> int:
+    """Return a loopback port that nobody listens on now, and that is none of *taken*."""
+    while True:
+        with socket.create_server((LOOPBACK, 0)) as listener:
+            port: int = listener.getsockname()[1]
+        if port not in taken:
+            return port
 
 
 def free_ports(count: int) -> range:
@@ -150,11 +152,11 @@ class Program:
             self._process.wait()
             self._process = None
 
-    def stop(self) -> int | None:
-        """End the process with SIGTERM; return its exit code, None if it had to be killed or did not run."""
+    def stop(self) -> bool:
+        """End the process with SIGTERM; return whether it ran, and ended in time as that signal asks."""
         process, self._process = self._process, None
         if process is None:
-            return None
+            return False
         if process.poll() is None:
             os.kill(process.pid, signal.SIGTERM)
             os.kill(process.pid, signal.SIGCONT)
@@ -163,8 +165,9 @@ class Program:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                return None
-        return process.returncode
+                return False
+        # When all is over, twistd ends itself by the signal that it got.
+        return process.returncode in (0, -signal.SIGTERM)
 
     def output(self) -> str:
         """Return everything the process has said so far."""

@@ -137,7 +137,7 @@ class FaultTests(harness.TowerTestCase):
         for each in threads:
             each.start()
         wait_for("requests", lambda: len(statuses) > 100)
-        self.assertEqual(self.agent.program.stop(), 0)
+        self.assertTrue(self.agent.program.stop())
         seen = len(statuses)
         wait_for("more requests", lambda: len(statuses) > seen + 100)
         ending.set()
