@@ -183,7 +183,7 @@ class RequestTests(SynchronousTestCase):
         self.assertTrue(kit.pipe.taken().endswith(b"\r\n\r\nabcd"))
 
     def test_http10(self) -> None:
-        """A request of HTTP/1.0 goes on as HTTP/1.1; its answer has no chunks and ends with the connection."""
+        """A request of HTTP/1.0 goes on as HTTP/1.1; its answer has no chunks and ends by closing."""
         self.user.deliver(b"GET /clusters/alpha/api HTTP/1.0\r\n\r\n")
         self.assertIn(b"\r\nHost: kubernetes\r\n", self.sent())
         self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde")

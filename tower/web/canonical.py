@@ -32,10 +32,11 @@ def forwarding_lines(peer: str) -> bytes:
     return b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: https\r\nVia: 1.1 tower\r\n" % peer.encode("ascii")
 
 
-def write_head(method: bytes, target: bytes, fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
-    """Return the head of a request as the agent takes it.
+def write_fields(fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
+    """Return the fields of a request as the agent takes them, the empty line included.
 
-    :param target: as the cluster shall see it.
+    :param identity: from `identity_lines`.
+    :param forwarding: from `forwarding_lines`.
     :raise Forbidden: the request claims an identity of its own.
     """
     if fields.foreign:
@@ -45,16 +46,7 @@ def write_head(method: bytes, target: bytes, fields: Fields, identity: bytes, fo
         )
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: kubernetes\r\n"
-    return b"%b %b HTTP/1.1\r\n%b%b%b%b%b%b\r\n" % (
-        method,
-        target,
-        fields.framing,
-        identity,
-        fields.onward,
-        host,
-        forwarding,
-        upgrade,
-    )
+    return b"".join((fields.framing, identity, fields.onward, host, forwarding, upgrade, b"\r\n"))
 
 
 def _name(name: str) -> bytes:

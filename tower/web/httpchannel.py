@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tower.pipes import Buffer, Pipe
 from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
-from tower.web.canonical import forwarding_lines, identity_lines
-from tower.web.http1 import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
+from tower.web.canonical import forwarding_lines, identity_lines, write_fields
+from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
 from tower.web.request import Identity, Request
 from tower.web.status import Refusal, status_response
 
@@ -67,8 +67,9 @@ class HTTPChannel:
         self._certificate: bytes | None = None
         self._certificate_known = False
         self._forwarding = b""
-        self._identity: Identity | None = None
-        self._identity_lines = b""
+        self._lines = b""
+        self._lines_fields: Fields | None = None
+        self._lines_identity: Identity | None = None
         self._session: Any = None
         self._session_identity: Identity | None = None
         self._session_cluster = ""
@@ -84,23 +85,24 @@ class HTTPChannel:
         return self._certificate
 
     @property
-    def forwarding(self) -> bytes:
-        """The lines that say for whom we ask."""
-        if not self._forwarding:
-            self._forwarding = forwarding_lines(self.connection.getPeer().host)
-        return self._forwarding
-
-    @property
     def body_pending(self) -> bool:
         """Whether some of the current request's body has not come yet."""
         return self._left > 0 or self._chunks is not None
 
-    def lines_of(self, identity: Identity) -> bytes:
-        """Return the lines that say who asks."""
-        if identity is not self._identity:
-            self._identity_lines = identity_lines(identity.user, identity.groups)
-            self._identity = identity
-        return self._identity_lines
+    def lines_for(self, fields: Fields, identity: Identity) -> bytes:
+        """Return what follows the request line on the way to the agent; requests that differ only there
+        cost nothing.
+
+        :raise TowerError: such a request is not sent.
+        """
+        if fields is not self._lines_fields or identity is not self._lines_identity:
+            if not self._forwarding:
+                self._forwarding = forwarding_lines(self.connection.getPeer().host)
+            self._lines = write_fields(
+                fields, identity_lines(identity.user, identity.groups), self._forwarding
+            )
+            self._lines_fields, self._lines_identity = fields, identity
+        return self._lines
 
     def enter(self, identity: Identity, cluster: str) -> None:
         """Have this connection end when *identity* or *cluster* ("" is Tower itself) does.

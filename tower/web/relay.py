@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 from tower.errors import TowerError, Unauthorized
 from tower.pipes import Buffer
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
-from tower.web.canonical import write_head
 from tower.web.outcome import Relay
 from tower.web.raw import go_raw
 from tower.web.requestinfo import parse_request_info
@@ -39,7 +38,7 @@ class ProxyClient:
     """
 
     __slots__ = (
-        *("_body_sent", "_chunks", "_head", "_keep", "_left", "_over", "_reusable", "_status"),
+        *("_body_sent", "_chunks", "_head", "_keep", "_left", "_over", "_paused", "_reusable", "_status"),
         *("channel", "factory", "request", "upstream"),
     )
 
@@ -55,7 +54,7 @@ class ProxyClient:
         # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
         self._reusable = not request.fields.upgrade
         self._keep = self._reusable and not request.close
-        self._body_sent = self._over = False
+        self._body_sent = self._over = self._paused = False
 
     # Hooks
 
@@ -81,12 +80,14 @@ class ProxyClient:
         """Send the request; *head* is in the form that the agent takes."""
         request, pipe = self.request, self.upstream.channel
         pipe.receiver = self
-        early = request.early
-        if early:
-            self._body_sent = True
-        roomy = pipe.send(head + early if early else head)
-        if self.channel.body_pending and not self._over:
-            self.channel.take_body(self._send_body, roomy=roomy)
+        if not request.fields.body:
+            pipe.send(head)
+        else:
+            early, request.early = request.early, b""
+            self._body_sent = bool(early)
+            roomy = pipe.send(head + early)
+            if self.channel.body_pending and not self._over:
+                self.channel.take_body(self._send_body, roomy=roomy)
         if not self.upstream.reused:
             pipe.resume()
 
@@ -110,7 +111,7 @@ class ProxyClient:
             return
         if self._head is None:
             raw = bytes(data)
-            match = PLAIN.match(raw) if self._keep and not self.channel.body_pending else None
+            match = PLAIN.match(raw) if self._keep and not self._uploading else None
             if match is None or match[1] == b"204":
                 self._head = bytearray(raw)
             start = 0
@@ -158,14 +159,14 @@ class ProxyClient:
                 self._answer(head, bytes(buffer))
                 return
             if self.request.minor and not self.channel.send(head.lines + b"\r\n"):
-                self.upstream.channel.pause()
+                self._pause()
 
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
         """Pass on an answer whose head has to be written anew."""
         request = self.request
         self._reusable = self._reusable and not head.close
         # whoever answers before he has read the whole body will not read the rest
-        keep = self._keep and not self.channel.body_pending
+        keep = self._keep and not self._uploading
         lines, body = head.lines, head.body
         if body == UNTIL_CLOSE:
             self._reusable = keep = False
@@ -212,7 +213,7 @@ class ProxyClient:
             stop = start + self._left
         if stop < 0:
             if not self.channel.send(data) and not self._over:
-                self.upstream.channel.pause()
+                self._pause()
             return
         self.channel.send(data if stop >= len(data) else data[:stop])
         if not self._over:
@@ -222,7 +223,7 @@ class ProxyClient:
         """Note that the answer is complete; the channel goes back if nothing else came on it."""
         self._over = True
         upstream, request = self.upstream, self.request
-        if in_step and self._reusable and not self.channel.body_pending:
+        if in_step and self._reusable and not self._paused and not self._uploading:
             relay = self.factory.relay
             self.factory.pool.give(relay.cluster, relay.target, upstream)
         else:
@@ -238,6 +239,16 @@ class ProxyClient:
         self._over = True
         self.request.started = self.request.over = True
         go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
+
+    def _pause(self) -> None:
+        self._paused = True
+        self.upstream.channel.pause()
+
+    def resume(self) -> None:
+        """Read on, now that the user takes bytes again."""
+        if self._paused:
+            self._paused = False
+            self.upstream.channel.resume()
 
     # Ends
 
@@ -273,6 +284,11 @@ class ProxyClient:
         if not self._over:
             self._over = True
             self.upstream.discard()
+
+    @property
+    def _uploading(self) -> bool:
+        """Whether some of the request's body has not come yet."""
+        return bool(self.request.fields.body) and self.channel.body_pending
 
     @property
     def answering(self) -> bool:
@@ -313,20 +329,23 @@ class ProxyClientFactory:
         :raise TowerError: the request is not to be sent.
         """
         request, relay = self.request, self.relay
-        channel, fields, identity = request.channel, request.fields, request.identity
+        fields, identity = request.fields, request.identity
         if identity is None:
             raise Unauthorized(reason="the router let a request pass that nobody vouches for")
         target = request.target
         if relay.prefix:
             target = relative_target(target, relay.prefix)
-        self._head = write_head(
-            request.method, target, fields, channel.lines_of(identity), channel.forwarding
+        self._head = b"%b %b HTTP/1.1\r\n%b" % (
+            request.method,
+            target,
+            request.channel.lines_for(fields, identity),
         )
-        upstream = None
-        if not fields.upgrade:
+        if fields.upgrade:
+            if fields.body:
+                raise Refusal(400, "a request that changes the protocol has no body", close=True)
+            upstream = None  # the agent takes an upgrade on a new channel alone
+        else:
             upstream = self.pool.take(relay.cluster, relay.target)
-        elif fields.body:
-            raise Refusal(400, "a request that changes the protocol has no body", close=True)
         if upstream is None:
             self._open()
         else:
@@ -374,7 +393,7 @@ class ProxyClientFactory:
     def drained(self) -> None:
         """Read the answer again."""
         if self._client is not None:
-            self._client.upstream.channel.resume()
+            self._client.resume()
 
     def abandon(self) -> None:
         """Let go of everything."""

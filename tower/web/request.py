@@ -239,7 +239,11 @@ class Request:
         self.over = True
         received = self.head + channel.release()
         channel.forget()
-        outcome.take(channel.connection, received)
+        try:
+            outcome.take(channel.connection, received)
+        except Exception:  # noqa: BLE001 - nobody else would let go of the connection
+            self._log.failure("cannot hand connection of request {id} over", id=self.request_id)
+            channel.connection.abort()
 
     # Ends
 
