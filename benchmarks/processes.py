@@ -1,0 +1,201 @@
+"""The programs under test: built, started, measured from outside, and ended by their process id."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+ROOT = Path(__file__).resolve().parent.parent
+
+#: How long anything may take to become ready, to end, and to be built, s.
+PATIENCE = 20.0
+STOP_PATIENCE = 15.0
+BUILD_PATIENCE = 600.0
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+class BenchmarkFailed(Exception):
+    """Something does not run; the text says what, and what it said last."""
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on now."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def free_ports(count: int) -> range:
+    """Return *count* ports in a row that nobody listens on now."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                socket.create_server((LOOPBACK, port)).close()
+        except (OSError, OverflowError):
+            continue
+        return range(first, first + count)
+
+
+def wait_for(what: str, ready: Callable[[], object], timeout: float = PATIENCE) -> None:
+    """Return when *ready* returns something true.
+
+    :raise BenchmarkFailed: it did not within *timeout* s.
+    """
+    until = time.monotonic() + timeout
+    while not ready():
+        if time.monotonic() > until:
+            raise BenchmarkFailed(f"not within {timeout:g} s: {what}")
+        time.sleep(0.05)
+
+
+def listens(port: int) -> bool:
+    """Tell whether somebody listens on a port of the loopback."""
+    try:
+        socket.create_connection((LOOPBACK, port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return this process' environment without what would configure Tower, and with Tower on the path."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("TOWER_") and not name.lower().endswith("_proxy")
+    }
+    return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
+
+
+def build(name: str, *flags: str) -> Path:
+    """Return the program made of the Go sources in *name*, built anew only if they changed.
+
+    :raise BenchmarkFailed: there is no Go, or it does not compile.
+    """
+    folder = ROOT / "benchmarks" / name
+    digest = hashlib.sha256(repr(flags).encode())
+    for path in sorted(folder.iterdir()):
+        if path.suffix in {".go", ".mod", ".sum"}:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    built = ROOT / "benchmarks" / ".built" / f"{folder.name}-{digest.hexdigest()[:16]}"
+    if built.exists():
+        return built
+    go = shutil.which("go")
+    if go is None:
+        raise BenchmarkFailed("there is no Go here: 'make bench' brings it, or install Go 1.25 or newer")
+    print(f"building {folder.name} ...", file=sys.stderr, flush=True)
+    built.parent.mkdir(exist_ok=True)
+    draft = built.with_suffix(f".{os.getpid()}")
+    done = run([go, "build", *flags, "-o", str(draft), "."], folder=folder, timeout=BUILD_PATIENCE)
+    if done.returncode:
+        raise BenchmarkFailed(f"{folder.name} does not compile: {done.stderr}")
+    draft.replace(built)
+    return built
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    folder: Path | None = None,
+    extra: Mapping[str, str] | None = None,
+    timeout: float = PATIENCE,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end.
+
+    :raise BenchmarkFailed: it took more than *timeout* s.
+    """
+    try:
+        return subprocess.run(
+            list(argv),
+            cwd=folder,
+            env=environment(extra),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as e:
+        raise BenchmarkFailed(f"{' '.join(argv[:4])} did not end within {timeout:g} s") from e
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends in any way."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Process:
+    """One program that runs until `stop`; what it says is kept in *folder*."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], folder: Path, extra: Mapping[str, str] | None = None
+    ) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=environment(extra),
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - one system call
+            )
+
+    def wait_until(self, ready: Callable[[], object], what: str) -> None:
+        """Return when *ready* says so.
+
+        :raise BenchmarkFailed: the process ended, or took too long.
+        """
+
+        def looked() -> object:
+            if self._process.poll() is not None:
+                raise BenchmarkFailed(f"{self.name} ended: {self.said()[-2000:]}")
+            return ready()
+
+        try:
+            wait_for(f"{self.name}: {what}", looked)
+        except BenchmarkFailed as e:
+            raise BenchmarkFailed(f"{e}; it said: {self.said()[-2000:]}") from None
+
+    def said(self) -> str:
+        """Return all it said."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def cpu(self) -> float:
+        """CPU time used so far, s; it counts in hundredths."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def memory(self) -> float:
+        """Resident memory, MiB."""
+        fields = Path(f"/proc/{self._process.pid}/statm").read_text().split()
+        return int(fields[1]) * _PAGE / 2**20
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()

@@ -1,0 +1,123 @@
+"""Tower's tunnel with nothing around it: for a fair look at the tunnel beside a peer that has nothing either.
+
+``python -m benchmarks.tunnel AGENTS-PORT TARGET=PORT ...`` prints a join token for the cluster alpha and the
+fingerprint of its host key, listens on each PORT of the loopback, and joins each connection with a stream to
+TARGET.  Nobody is asked who he is, so never let it listen on anything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.budget import Budget
+from tower.clusters import Clusters
+from tower.conch.channel import Channel
+from tower.conch.keys import KeyPair
+from tower.connection import Connection
+from tower.jointokens import JoinTokens
+from tower.listening import listen
+from tower.pipes import join
+from tower.reception import Reception
+from tower.store import MemoryStore
+from tower.tunnels import Tunnels
+from tower.web.agents import AgentEndpoint
+
+
+CLUSTER = "alpha"
+
+
+class _Head:
+    """Receives the head of an agent's request and hands the connection over."""
+
+    def __init__(self, endpoint: AgentEndpoint, connection: Connection) -> None:
+        self._endpoint = endpoint
+        self._connection = connection
+        self._head = b""
+
+    def received(self, data: memoryview) -> None:
+        self._head += bytes(data)
+        if b"\r\n\r\n" in self._head:
+            self._connection.pause()
+            self._endpoint.accept(self._connection, self._head)
+
+    def ended(self) -> None:
+        self._connection.close()
+
+    def drained(self) -> None:
+        """Nothing was sent."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nothing was promised to anybody."""
+
+
+class _Waiting:
+    """A user's connection until its stream is open; it is not read meanwhile."""
+
+    def __init__(self, tunnels: Tunnels, target: str, connection: Connection) -> None:
+        self._connection = connection
+        self._gone = False
+        (tunnel,) = tunnels
+        tunnel.open(target).addCallbacks(self._opened, self._not_opened)
+
+    def _opened(self, channel: Channel) -> None:
+        if self._gone:
+            channel.abort()
+        else:
+            join(self._connection, channel)
+
+    def _not_opened(self, failure: Failure) -> None:
+        self._connection.abort()
+
+    def buffer(self) -> None:
+        """Return nowhere to put bytes, which pauses the connection."""
+
+    def received(self, data: memoryview) -> None:
+        raise AssertionError("bytes came on a paused connection")
+
+    def ended(self) -> None:
+        """Never called: the connection is paused."""
+
+    def drained(self) -> None:
+        """Nothing was sent."""
+
+    def closed(self, reason: Exception) -> None:
+        self._gone = True
+
+
+async def serve(reactor: Any, agents: int, targets: dict[str, int]) -> None:
+    """Listen, and print what an agent needs."""
+    store = MemoryStore()
+    clusters, tokens = Clusters(store, None, reactor), JoinTokens(store, reactor)
+    await clusters.add(CLUSTER)
+    key = KeyPair.generate()
+    tunnels = Tunnels(reactor, reactor.seconds)
+    reception = Reception(
+        reactor, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
+    )
+    reception.startService()
+    endpoint = AgentEndpoint(reactor, reception.opened)
+    listen(reactor, agents, "127.0.0.1", partial(_Head, endpoint))
+    for target, port in targets.items():
+        listen(reactor, port, "127.0.0.1", partial(_Waiting, tunnels, target))
+    print(await tokens.mint(CLUSTER), key.fingerprint, flush=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the process is ended."""
+    from twisted.internet import reactor as installed
+
+    reactor: Any = installed
+    targets = dict(argument.split("=") for argument in arguments[1:])
+    ports = {target: int(port) for target, port in targets.items()}
+    serving = Deferred.fromCoroutine(serve(reactor, int(arguments[0]), ports))
+    serving.addErrback(lambda failure: (failure.printTraceback(), reactor.callLater(0, reactor.stop)))
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
