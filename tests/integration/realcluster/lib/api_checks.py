@@ -30,19 +30,19 @@ def get_wide(b: Bench) -> None:
 @CHECKS.add("get --raw equals direct")
 def raw(b: Bench) -> None:
     for path in ("/version", "/api/v1/namespaces/default/pods/terminal", "/openapi/v2"):
-        seen, wanted = (each.run("get", "--raw", path)[0] for each in (b.kubectl, b.direct))
+        seen, wanted = (each.raw(path) for each in (b.kubectl, b.direct))
         expect(seen == wanted, f"{path}: {len(seen)} bytes, directly {len(wanted)}")
 
 
 @CHECKS.add("get --raw /healthz")
 def healthz(b: Bench) -> None:
-    expect((seen := b.kubectl.text("get", "--raw", "/healthz")) == "ok", seen)
+    expect((seen := b.kubectl.raw("/healthz")) == "ok", seen)
 
 
 @CHECKS.add("list with limit and continue", limit=60)
 def chunks(b: Bench) -> str:
     path = f"/api/v1/namespaces/{b.namespace}/configmaps?limit=500"
-    first = json.loads(b.kubectl.text("get", "--raw", path))
+    first = json.loads(b.kubectl.raw(path))
     expect(len(first["items"]) == 500 and first["metadata"]["continue"], first["metadata"])
     names = b.kubectl.text(
         "get", "cm", "-n", b.namespace, "-l", "many", "-o", "name", "--chunk-size=100"
@@ -82,7 +82,7 @@ def api_resources(b: Bench) -> str:
 @CHECKS.add("discovery: OpenAPI v3, explain")
 def explain(b: Bench) -> None:
     expect(
-        "api/v1" in (seen := json.loads(b.kubectl.text("get", "--raw", "/openapi/v3"))["paths"]),
+        "api/v1" in (seen := json.loads(b.kubectl.raw("/openapi/v3"))["paths"]),
         seen,
     )
     expect("tolerations" in (seen := b.kubectl.text("explain", "pod.spec")), seen)
@@ -249,10 +249,11 @@ def token(b: Bench) -> None:
 
 @CHECKS.add("errors: not found, forbidden, unknown path")
 def errors(b: Bench) -> None:
+    missing = f"{b.kubectl.raw_prefix}/no/such/path"
     for kubectl, reason, arguments in (
         (b.kubectl, "NotFound", ("get", "cm", "nobody")),
         (b.weak, "Forbidden", ("get", "pods")),
-        (b.kubectl, "could not find the requested resource", ("get", "--raw", "/no/such/path")),
+        (b.kubectl, "could not find the requested resource", ("get", "--raw", missing)),
         (b.kubectl, "doesn't have a resource type", ("get", "nothings")),
     ):
         _, seen = kubectl.run(*arguments, code=1)
@@ -272,7 +273,7 @@ def impersonation(b: Bench) -> str:
 
 @CHECKS.add("proxy")
 def proxy(b: Bench) -> None:
-    with b.kubectl.background("proxy", "--port=0") as serving:
+    with b.kubectl.background("proxy", "--port=0", "--append-server-path") as serving:
         address = serving.line(r"127\.0\.0\.1:\d+")[1][0]
         url = f"http://{address}/api/v1/namespaces/default/pods/shell"
         with urllib.request.urlopen(url, timeout=b.kubectl.left()) as answer:
