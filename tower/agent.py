@@ -43,6 +43,7 @@ from tower.options import (
 from tower.outgoing import Outgoing
 from tower.periodic import periodic
 from tower.policy import HeadPolicy, Target, Targets, parse_address, parse_target
+from tower.process import raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
 from tower.statedir import StateDir
 from tower.uplink import HostKeys, Identity, Uplink
@@ -233,6 +234,8 @@ class Agent(MultiService):
             )
         if options["allow-system-identities"]:
             self._log.warn("--allow-system-identities: whoever the proxy says is a cluster-admin is one here")
+        raise_file_limit()
+        settle_memory()
         super().startService()  # type: ignore[no-untyped-call]
 
     def stopService(self) -> Deferred[None]:

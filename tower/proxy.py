@@ -39,6 +39,7 @@ from tower.options import (
     read_size,
 )
 from tower.periodic import periodic
+from tower.process import raise_file_limit, settle_memory
 from tower.quantities import is_wildcard
 from tower.reception import Reception
 from tower.revocation import Revocation
@@ -238,6 +239,7 @@ class Proxy(MultiService):
     def startService(self) -> None:
         """Start; the ports open once the records and the admin's kubeconfig are in order."""
         super().startService()  # type: ignore[no-untyped-call]
+        raise_file_limit()
         Deferred.fromCoroutine(self._open()).addErrback(self._cannot_open)
 
     async def _open(self) -> None:
@@ -263,6 +265,7 @@ class Proxy(MultiService):
         ]
         for service in services:
             service.setServiceParent(self)
+        settle_memory()
         self._ready = True
         self._log.info(
             "tower-proxy {version}: users at {host}:{secure}, agents there and, without TLS, at port {port}",
