@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -13,7 +14,8 @@ from tower.conch.mux import StreamRefused, TunnelLost
 from tower.pipes import Buffer
 from tower.web.httpchannel import HTTPChannel
 from tower.web.outcome import Relay
-from tower.web.relay import ProxyClient, ProxyClientFactory, relative_target
+from tower.web.proxyclient import ProxyClient
+from tower.web.relay import ProxyClientFactory, relative_target
 from tower.web.request import Request
 from tower.web.status import Refusal
 
@@ -827,6 +829,27 @@ class ExtensionTests(SynchronousTestCase):
         self.assertEqual(seen, [b"/clusters/alpha/api"])
         kit.pipe.deliver(ok())
         self.assertEqual(user.taken(), ok())
+
+
+class GarbageTests(SynchronousTestCase):
+    """What a request leaves behind."""
+
+    def test_no_cycles(self) -> None:
+        """Requests and answers are freed as they end, without the collector."""
+        kit = Kit()
+        kit.gateway.router = kit.relay_it
+        for method in (b"GET", b"HEAD"):
+            kit.user.deliver(get(method=method))
+            kit.pipe.deliver(ok() if method == b"GET" else ok(b""))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                kit.user.deliver(get())
+                kit.pipe.deliver(ok())
+            self.assertEqual(gc.collect(), 0)
+        finally:
+            gc.enable()
 
 
 class DecidingTests(SynchronousTestCase):

@@ -9,7 +9,7 @@
 * `tower.web.httpchannel.HTTPChannel`: the receiver of one user's connection.  Its ``requestFactory`` makes
   the requests, as in ``twisted.web.http``; a subclass of it is installed as `Gateway.protocol`.
 * `tower.web.request.Request`: one request.  Its ``proxyClientFactoryClass`` relays it, as in
-  ``twisted.web.proxy``; that is `tower.web.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
+  ``twisted.web.proxy``: `tower.web.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
 * `tower.web.upstream.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
 
 What a router and its chain find on a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);

@@ -1,0 +1,297 @@
+"""Receives the answer of a cluster to one request and passes it to the user; see `tower.web.relay`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from tower.errors import TowerError
+from tower.pipes import Buffer
+from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
+from tower.web.raw import go_raw
+from tower.web.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
+from tower.web.status import Refusal
+
+if TYPE_CHECKING:
+    from tower.web.relay import ProxyClientFactory
+    from tower.web.upstream import Upstream
+
+# What may be sent again when it met a channel that was just closing (RFC 9110 section 9.2.2; Go's HTTP
+# client does the same).
+_REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+
+
+class ProxyClient:
+    """Receives the answer to one request from a channel; a `tower.pipes.Receiver`.
+
+    To see or change answers, override `handleResponseHead`, `handleResponsePart`, `handleResponseEnd`.
+    """
+
+    __slots__ = (
+        *("_body_sent", "_chunks", "_head", "_keep", "_left", "_over", "_paused", "_reusable", "_status"),
+        *("channel", "factory", "request", "upstream"),
+    )
+
+    def __init__(self, factory: ProxyClientFactory, upstream: Upstream) -> None:
+        self.factory = factory
+        self.request = request = factory.request
+        self.channel = request.channel
+        self.upstream = upstream
+        self._head: bytearray | None = None  # what came of an answer's head
+        self._status = 0  # of the final answer, once its head was sent on
+        self._left = 0  # of its body, B; or UNTIL_CLOSE
+        self._chunks: ChunkedBody | None = None
+        # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
+        self._reusable = not request.fields.upgrade
+        self._keep = self._reusable and not request.close
+        self._body_sent = self._over = self._paused = False
+
+    # Hooks
+
+    _hooked: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls._hooked = True
+
+    def handleResponseHead(self, status: int, head: bytes) -> bytes:
+        """Return what the user gets as the head of the answer, the empty line included."""
+        return head
+
+    def handleResponsePart(self, data: Buffer) -> Buffer:
+        """Return what the user gets for this part of the body, of the same length."""
+        return data
+
+    def handleResponseEnd(self) -> None:
+        """Note that the answer is complete."""
+
+    # The way there
+
+    def begin(self, head: bytes) -> None:
+        """Send the request; *head* is in the form that the agent takes."""
+        request, pipe = self.request, self.upstream.channel
+        pipe.receiver = self
+        if not request.fields.body:
+            pipe.send(head)
+        else:
+            early, request.early = request.early, b""
+            self._body_sent = bool(early)
+            roomy = pipe.send(head + early)
+            if self.channel.body_pending and not self._over:
+                self.channel.take_body(self._send_body, roomy=roomy)
+        if not self.upstream.reused:
+            pipe.resume()
+
+    def _send_body(self, data: Buffer) -> bool:
+        self._body_sent = True
+        return self.upstream.channel.send(data)
+
+    def drained(self) -> None:
+        """Read the request's body again."""
+        self.channel.taker_drained()
+
+    # The way back
+
+    def received(self, data: memoryview) -> None:
+        """Pass on a piece of the answer."""
+        if self._status:
+            try:
+                self._deliver(self.handleResponsePart(data) if self._hooked else data, 0)
+            except BadBody as e:
+                self._break(e)
+            return
+        if self._head is None:
+            raw = bytes(data)
+            match = PLAIN.match(raw) if self._keep and not self._uploading else None
+            if match is None or match[1] == b"204":
+                self._head = bytearray(raw)
+            start = 0
+        else:
+            match = None
+            start = max(len(self._head) - 3, 0)
+            self._head += data
+        try:
+            if self._head is None and match is not None:
+                self._pass_plain(raw, match)
+            else:
+                self._read_heads(start)
+        except (BadResponse, BadBody) as e:
+            self._break(e)
+
+    def _pass_plain(self, raw: bytes, match: re.Match[bytes]) -> None:
+        """Pass on an answer whose head needs no change."""
+        code, length, _ = match.groups()
+        status = self._status = int(code)
+        if self.request.method == b"HEAD" or status == 304:
+            self._left = 0
+        elif length is not None:
+            self._left = int(length)
+        else:
+            self._chunks = ChunkedBody()
+        self._deliver_head(status, raw, match.end())
+
+    def _read_heads(self, start: int) -> None:
+        """Read the head of the answer, and interim ones before it."""
+        buffer = self._head
+        assert buffer is not None
+        while not self._over:
+            end = buffer.find(b"\r\n\r\n", start) + 4
+            if end < 4:
+                check_unfinished(buffer)
+                return
+            raw, start = bytes(buffer[:end]), 0
+            del buffer[:end]
+            head = ResponseHead(raw, bodiless=self.request.method == b"HEAD")
+            if head.code == 101:
+                self._switch(head, bytes(buffer))
+                return
+            if head.code >= 200:
+                self._head = None
+                self._answer(head, bytes(buffer))
+                return
+            if self.request.minor and not self.channel.send(head.lines + b"\r\n"):
+                self._pause()
+
+    def _answer(self, head: ResponseHead, rest: bytes) -> None:
+        """Pass on an answer whose head has to be written anew."""
+        request = self.request
+        self._reusable = self._reusable and not head.close
+        # whoever answers before he has read the whole body will not read the rest
+        keep = self._keep and not self._uploading
+        lines, body = head.lines, head.body
+        if body == UNTIL_CLOSE:
+            self._reusable = keep = False
+        elif body == CHUNKED:
+            self._chunks = ChunkedBody()
+            if not request.minor:
+                lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
+                self._chunks.pieces = []
+        if head.location is not None:
+            location = rewritten_location(head.location, self.factory.relay.prefix, request.fields.host)
+            lines += b"Location: %b\r\n" % location
+        self._keep = keep
+        self._left = body
+        self._status = head.code
+        wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
+        self._deliver_head(head.code, wire + rest, len(wire))
+
+    def _deliver_head(self, status: int, raw: bytes, end: int) -> None:
+        """Pass on *raw*: *end* bytes of head, and the beginning of the body."""
+        self.request.started = True
+        if self._hooked:
+            head = self.handleResponseHead(status, raw[:end])
+            raw, end = head + bytes(self.handleResponsePart(raw[end:])), len(head)
+        self._deliver(raw, end)
+
+    def _deliver(self, data: Buffer, start: int) -> None:
+        """Pass on *data*, in which the body goes on at *start*.
+
+        :raise BadBody: nobody can tell where it ends.
+        """
+        size = len(data)
+        chunks = self._chunks
+        if chunks is not None:
+            stop = chunks.feed(data, start)
+            if chunks.pieces is not None:
+                data = bytes(data[:start]) + b"".join(chunks.pieces)
+                chunks.pieces.clear()
+        elif self._left == UNTIL_CLOSE:
+            stop = -1
+        elif size - start < self._left:
+            self._left -= size - start
+            stop = -1
+        else:
+            stop = start + self._left
+        if stop < 0:
+            if not self.channel.send(data) and not self._over:
+                self._pause()
+            return
+        self.channel.send(data if stop >= len(data) else data[:stop])
+        if not self._over:
+            self._finish(in_step=stop == size)
+
+    def _finish(self, *, in_step: bool) -> None:
+        """Note that the answer is complete; the channel goes back if nothing else came on it."""
+        self._over = True
+        self.factory.client = None  # no cycles: garbage is counted in requests
+        upstream, request = self.upstream, self.request
+        if in_step and self._reusable and not self._paused and not self._uploading:
+            relay = self.factory.relay
+            self.factory.pool.give(relay.cluster, relay.target, upstream)
+        else:
+            upstream.discard()
+        if self._hooked:
+            self.handleResponseEnd()
+        request.finish(keep=self._keep)
+
+    def _switch(self, head: ResponseHead, rest: bytes) -> None:
+        """Go raw, now that the other side said so."""
+        if not self.request.fields.upgrade:
+            raise BadResponse("the answer changes a protocol that nobody asked to change")
+        self._over = True
+        self.factory.client = None
+        self.request.started = self.request.over = True
+        go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
+
+    def _pause(self) -> None:
+        self._paused = True
+        self.upstream.channel.pause()
+
+    def resume(self) -> None:
+        """Read on, now that the user takes bytes again."""
+        if self._paused:
+            self._paused = False
+            self.upstream.channel.resume()
+
+    # Ends
+
+    def ended(self) -> None:
+        """Note that nothing more will come: for some answers that is how they end."""
+        if self._over:
+            return
+        if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
+            self._finish(in_step=False)
+        else:
+            self._lost()
+
+    def closed(self, reason: Exception) -> None:
+        """Note that the channel is gone."""
+        if not self._over:
+            self._lost()
+
+    def _lost(self) -> None:
+        self._over = True
+        self.upstream.discard()
+        self.factory.lost(self)
+
+    def _break(self, error: TowerError) -> None:
+        """Give up on an answer that is none."""
+        if not self._over:
+            self._over = True
+            self.upstream.discard()
+            cluster = self.factory.relay.cluster
+            self.request.fail(Refusal(502, f"cluster {cluster} sent what is no HTTP answer: {error}"))
+
+    def abandon(self) -> None:
+        """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""
+        if not self._over:
+            self._over = True
+            self.upstream.discard()
+
+    @property
+    def _uploading(self) -> bool:
+        """Whether some of the request's body has not come yet."""
+        return bool(self.request.fields.body) and self.channel.body_pending
+
+    @property
+    def answering(self) -> bool:
+        """Whether the head of the answer is through."""
+        return self._status != 0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the request may be sent again although this channel took its head."""
+        if not self.upstream.reused or self._head is not None or self._status:
+            return False
+        if self.request.fields.body:
+            return not self._body_sent  # nobody acts on a head whose body never came
+        return self.request.method in _REPEATABLE
