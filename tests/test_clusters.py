@@ -26,7 +26,8 @@ class ClustersTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(NOW)
         self.store = HeldStore()
-        self.clusters = self.with_ports(range(6000, 6003))
+        self.ports = range(6000, 6003)
+        self.clusters = self.with_ports(self.ports)
 
     def with_ports(self, ports: range | None) -> Clusters:
         """Return the clusters as another start of the proxy sees them."""
@@ -107,16 +108,26 @@ class ClustersTests(SynchronousTestCase):
     def test_ports_in_a_race(self) -> None:
         """Clusters added at the same time get different ports (hole 7)."""
         self.store.holding = True
-        adding = [self.clusters.add(name) for name in ("a", "b", "c", "d")]
+        adding = [self.with_ports(self.ports).add(name) for name in ("a", "b", "c", "d")]
         self.store.release()
         ports = [self.successResultOf(added).kubernetes_port for added in adding[:3]]
         self.assertEqual(sorted(port or 0 for port in ports), [6000, 6001, 6002])
         self.text(adding[3], Conflict)
 
+    def test_many_at_once(self) -> None:
+        """Many clusters added at once cost one write each."""
+        clusters = self.with_ports(range(7000, 7050))
+        self.store.holding = True
+        adding = [clusters.add(f"c{number}") for number in range(50)]
+        self.assertEqual(len(self.store.held), 1)
+        self.store.release()
+        ports = {self.successResultOf(added).kubernetes_port for added in adding}
+        self.assertEqual(len(ports), 50)
+
     def test_same_name_in_a_race(self) -> None:
         """Of two who add the same name at the same time one succeeds."""
         self.store.holding = True
-        one, two = self.clusters.add("a"), self.clusters.add("a")
+        one, two = self.clusters.add("a"), self.with_ports(self.ports).add("a")
         self.store.release()
         self.successResultOf(one)
         self.text(two, AlreadyExists)
@@ -174,8 +185,8 @@ class ClustersTests(SynchronousTestCase):
         self.store.holding = True
         changing = [
             self.clusters.set_condition("a", "One", "True", "R", ""),
-            self.clusters.set_enabled("a", enabled=False),
-            self.clusters.set_condition("a", "Two", "True", "R", ""),
+            self.with_ports(None).set_enabled("a", enabled=False),
+            self.with_ports(None).set_condition("a", "Two", "True", "R", ""),
         ]
         self.store.release()
         for changed in changing:

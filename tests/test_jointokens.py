@@ -36,8 +36,8 @@ class JoinTokensTests(SynchronousTestCase):
         return self.successResultOf(self.tokens.mint(cluster, ttl, uses))
 
     def enrol(self, token: str, key: str, cluster: str = "alpha") -> Deferred[None]:
-        """Ask for a key to be let in."""
-        return self.tokens.enrol(cluster, token, f"SHA256:{key}", key.encode())
+        """Ask for a key to be let in, as another proxy on the same store would."""
+        return JoinTokens(self.store, self.clock).enrol(cluster, token, f"SHA256:{key}", key.encode())
 
     def let_in(self, token: str, key: str) -> None:
         """Expect the key to be let in."""
@@ -162,6 +162,18 @@ class JoinTokensTests(SynchronousTestCase):
         for refused in asked[1:]:
             self.failureResultOf(refused, Unauthorized)
         self.assertEqual(len(self.tokens.agent_keys("alpha")), 1)
+
+    def test_many_at_once(self) -> None:
+        """Many agents that come at once with one token are all let in, one write each."""
+        token = self.minted(uses=50)
+        self.store.holding = True
+        asked = [self.tokens.enrol("alpha", token, f"SHA256:{n}", b"") for n in range(50)]
+        self.assertEqual(len(self.store.held), 1)
+        # Who has no token does not wait for them.
+        self.kept_out("tower-x", "a", "unknown token")
+        self.store.release()
+        for answer in asked:
+            self.successResultOf(answer)
 
     def test_racing_same_key(self) -> None:
         """A key that asks twice at once is let in twice, for one use."""

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cluster import (
@@ -73,6 +73,8 @@ class Clusters:
         # Decoding costs more than it looks on the path of every request.
         self._decoded: dict[str, Cluster] = {}
         self._watch = store.watch("clusters", self._forget)
+        # Conflicts are for others who write; among ourselves they would only be work done for nothing.
+        self._writing = DeferredLock()
 
     def get(self, name: str) -> Cluster | None:
         """Return the cluster of that name, or None."""
@@ -199,7 +201,8 @@ class Clusters:
             return [Create("clusters", name, value), *_claim(port, cluster)]
 
         try:
-            record = await self._with_port(cluster, write)
+            async with self._writing:
+                record = await self._with_port(cluster, write)
         except RecordExists as e:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
         return decode(record)
@@ -234,13 +237,14 @@ class Clusters:
 
     async def _persist(self, name: str, attempt: Callable[[], Awaitable[Cluster]]) -> Cluster:
         """Repeat *attempt*, which reads and writes, while others write in between."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return await attempt()
-            except RecordMissing as e:
-                raise _missing(name) from e
-            except RecordChanged:
-                continue
+        async with self._writing:
+            for _ in range(_ATTEMPTS):
+                try:
+                    return await attempt()
+                except RecordMissing as e:
+                    raise _missing(name) from e
+                except RecordChanged:
+                    continue
         raise Conflict(f"cluster {name} changes too often: try again")
 
     async def _with_port(
@@ -274,9 +278,10 @@ class Clusters:
     async def _assign_ports(self) -> None:
         if self.ports is None:
             return
-        for cluster in self.list():
-            if cluster.kubernetes_port is None:
-                await self._assign_port(cluster)
+        async with self._writing:
+            for cluster in self.list():
+                if cluster.kubernetes_port is None:
+                    await self._assign_port(cluster)
 
     async def _assign_port(self, cluster: Cluster) -> None:
         def write(port: int | None) -> list[Operation]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import Conflict, Invalid, NotFound, Unauthorized
@@ -74,6 +74,8 @@ class JoinTokens:
     def __init__(self, store: IStore, clock: IReactorTime) -> None:
         self._store = store
         self._clock = clock
+        # Many agents with one token would else be in each other's way.
+        self._enrolling = DeferredLock()
 
     def mint(self, cluster: str, ttl: float = 3600.0, uses: int = 1) -> Deferred[str]:
         """Make a token, which is nowhere but in the answer.
@@ -174,15 +176,18 @@ class JoinTokens:
         return token
 
     async def _enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
-        for _ in range(_ATTEMPTS):
-            operations = self._enrolment(cluster, token, fingerprint, blob)
-            if not operations:
+        # Who has nothing to spend is sent away before he can keep others waiting.
+        self._enrolment(cluster, token, fingerprint, blob)
+        async with self._enrolling:
+            for _ in range(_ATTEMPTS):
+                operations = self._enrolment(cluster, token, fingerprint, blob)
+                if not operations:
+                    return
+                try:
+                    await self._store.transact(operations)
+                except (RecordChanged, RecordExists, RecordMissing):
+                    continue
                 return
-            try:
-                await self._store.transact(operations)
-            except (RecordChanged, RecordExists, RecordMissing):
-                continue
-            return
         raise Unauthorized(reason="the token or the key changes too often")
 
     def _enrolment(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> list[Operation]:

@@ -48,7 +48,7 @@ class StateDir:
         if status.st_mode & 0o077:
             raise ConfigurationError(
                 f"state directory {self.path}: others may look into it (mode {status.st_mode & 0o777:03o}): "
-                f"chmod 700 {self.path}"
+                f"chmod 700 {self.path}, or name another directory"
             )
 
     def lock(self) -> None:
