@@ -1,0 +1,147 @@
+"""Tests for `tower.web.upstream`."""
+
+from __future__ import annotations
+
+from twisted.internet.defer import CancelledError
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.web.gatewaykit import FakeTunnel, FakeTunnels
+from tower.conch.mux import StreamRefused, TunnelLost
+from tower.errors import ClusterUnreachable
+from tower.web.status import Refusal
+from tower.web.upstream import ChannelPool, Upstream
+
+
+class PoolTests(SynchronousTestCase):
+    """Channels that wait for the next request."""
+
+    def setUp(self) -> None:
+        """Have one tunnel."""
+        self.tunnel = FakeTunnel()
+        self.tunnels = FakeTunnels([self.tunnel])
+        self.pool = ChannelPool(self.tunnels, kept=2)
+
+    def open(self) -> Upstream:
+        """Return a new channel, as a request leaves it."""
+        upstream = self.successResultOf(self.pool.open("alpha", "kubernetes"))
+        upstream.channel.resume()
+        return upstream
+
+    def test_last_in_first_out(self) -> None:
+        """The channel that was used last is used first."""
+        one, two = self.open(), self.open()
+        self.assertFalse(one.reused)
+        self.assertIsNone(self.pool.take("alpha", "kubernetes"))
+        self.pool.give("alpha", "kubernetes", one)
+        self.pool.give("alpha", "kubernetes", two)
+        self.assertIs(self.pool.take("alpha", "kubernetes"), two)
+        self.assertIs(self.pool.take("alpha", "kubernetes"), one)
+        self.assertIsNone(self.pool.take("alpha", "kubernetes"))
+        self.assertTrue(one.reused)
+        self.assertEqual((self.pool.opened, self.pool.taken), (2, 2))
+
+    def test_apart(self) -> None:
+        """A channel serves its cluster and its target alone."""
+        self.pool.give("alpha", "kubernetes", self.open())
+        self.assertIsNone(self.pool.take("beta", "kubernetes"))
+        self.assertIsNone(self.pool.take("alpha", "other"))
+
+    def test_bounded(self) -> None:
+        """Only so many are kept."""
+        for upstream in [self.open() for _ in range(3)]:
+            self.pool.give("alpha", "kubernetes", upstream)
+        self.assertEqual([pipe.aborted for pipe in self.tunnel.pipes], [False, False, True])
+
+    def test_closed_while_unused(self) -> None:
+        """A channel that ends, is closed or talks while unused is not used again."""
+        for happens in ("end", "lose", "talk"):
+            upstream = self.open()
+            pipe = self.tunnel.pipes[-1]
+            self.pool.give("alpha", "kubernetes", upstream)
+            if happens == "talk":
+                pipe.deliver(b"unasked")
+            else:
+                getattr(pipe, happens)()
+            self.assertIsNone(self.pool.take("alpha", "kubernetes"))
+            self.assertTrue(pipe.lost or pipe.closing)
+
+    def test_age(self) -> None:
+        """What is unused for a minute is closed; being used makes young."""
+        self.pool.give("alpha", "kubernetes", self.open())
+        for _ in range(12):
+            self.pool.sweep()
+        upstream = self.pool.take("alpha", "kubernetes")
+        assert upstream is not None
+        self.pool.give("alpha", "kubernetes", upstream)
+        for _ in range(12):
+            self.pool.sweep()
+        self.assertFalse(self.tunnel.pipes[0].aborted)
+        self.pool.sweep()
+        self.assertTrue(self.tunnel.pipes[0].aborted)
+        self.assertIsNone(self.pool.take("alpha", "kubernetes"))
+
+    def test_draining(self) -> None:
+        """Channels of a tunnel that is going away are neither used nor kept."""
+        one, two = self.open(), self.open()
+        self.pool.give("alpha", "kubernetes", one)
+        self.tunnel.draining = True
+        self.assertIsNone(self.pool.take("alpha", "kubernetes"))
+        self.pool.give("alpha", "kubernetes", two)
+        self.assertTrue(all(pipe.aborted for pipe in self.tunnel.pipes))
+
+    def test_draining_is_swept(self) -> None:
+        """A draining tunnel gets its unused channels back soon, so that it can go."""
+        self.pool.give("alpha", "kubernetes", self.open())
+        self.tunnel.draining = True
+        self.pool.sweep()
+        self.assertTrue(self.tunnel.pipes[0].aborted)
+
+    def test_stop(self) -> None:
+        """Stopping closes the unused ones."""
+        self.pool.give("alpha", "kubernetes", self.open())
+        self.pool.stop()
+        self.assertTrue(self.tunnel.pipes[0].aborted)
+
+
+class OpeningTests(SynchronousTestCase):
+    """Channels that are not there yet."""
+
+    def setUp(self) -> None:
+        """Have no tunnel."""
+        self.tunnels = FakeTunnels([])
+        self.pool = ChannelPool(self.tunnels)
+
+    def test_waits(self) -> None:
+        """Opening waits for a tunnel, 5 s at most."""
+        opening = self.pool.open("alpha", "kubernetes")
+        self.tunnels.clock.advance(4.9)
+        self.tunnels.waiting[0].callback(FakeTunnel())
+        self.successResultOf(opening)
+        opening = self.pool.open("alpha", "kubernetes")
+        self.tunnels.clock.advance(5.1)
+        self.failureResultOf(opening, ClusterUnreachable)
+
+    def test_cancelled(self) -> None:
+        """Who does not want the channel any more gets rid of it, whenever it comes."""
+        tunnel = FakeTunnel(at_once=False)
+        self.tunnels.tunnels.append(tunnel)
+        opening = self.pool.open("alpha", "kubernetes")
+        opening.cancel()
+        self.failureResultOf(opening, CancelledError)
+        self.assertTrue(tunnel.confirm().aborted)
+        opening = self.pool.open("alpha", "kubernetes")
+        opening.cancel()
+        tunnel.openings[-1].errback(TunnelLost("gone"))
+        self.failureResultOf(opening, CancelledError)
+
+    def test_refused(self) -> None:
+        """The far end's reason is told with the names of cluster and target."""
+        tunnel = FakeTunnel(at_once=False)
+        self.tunnels.tunnels.append(tunnel)
+        opening = self.pool.open("alpha", "database")
+        tunnel.openings[-1].errback(StreamRefused("refused", "connection refused"))
+        refusal = self.failureResultOf(opening, Refusal).value
+        self.assertEqual(
+            str(refusal), "the agent of cluster alpha cannot reach target database: connection refused"
+        )
+        self.assertEqual(refusal.code, 503)
