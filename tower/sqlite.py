@@ -7,8 +7,10 @@ in WAL mode with ``synchronous=FULL``, so that what was answered survives a loss
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from threading import Thread
+from typing import cast
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail
@@ -37,11 +39,10 @@ SIZE_LIMIT = 1 << 30
 BACKLOG = 1000
 
 
-class _Writer(Thread):
-    """The thread that writes.  A program that crashes does not wait for what was not answered."""
+class _OneWriter(ThreadPool):
+    """The pool with the thread that writes; a program that crashes does not wait for it."""
 
-    def __init__(self, target: Callable[[], object], name: str) -> None:
-        super().__init__(target=target, name=name, daemon=True)
+    threadFactory = cast(type[Thread], partial(Thread, daemon=True))
 
 
 class SQLiteStore(SnapshotStore):
@@ -95,8 +96,7 @@ class SQLiteStore(SnapshotStore):
 
     async def _transact(self, operations: list[Operation]) -> list[Record | None]:
         if self._pool is None:
-            self._pool = ThreadPool(1, 1, "tower-store")
-            self._pool.threadFactory = _Writer
+            self._pool = _OneWriter(1, 1, "tower-store")
             self._pool.start()
         self._waiting += 1
         try:
