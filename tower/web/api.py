@@ -25,6 +25,9 @@ from .selectors import BadSelector
 from .status import Refusal
 from .table import TABLES
 
+#: Longest body that is read as YAML, B: it takes a hundred times as long as JSON.
+YAML_LIMIT = 64 * 1024
+
 #: Most parameters in a query.
 PARAMETER_LIMIT = 64
 
@@ -81,6 +84,8 @@ class Call:
         media = self.content_type.partition(";")[0].strip().lower()
         try:
             if media in ("application/yaml", "text/yaml", "application/x-yaml"):
+                if len(raw) > YAML_LIMIT:
+                    raise Refusal(413, f"the body is longer than {YAML_LIMIT} B: send so much as JSON")
                 value = yaml.safe_load(raw)
             elif media in ("", "application/json", "application/merge-patch+json"):
                 value = json.loads(raw)

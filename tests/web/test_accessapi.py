@@ -1,0 +1,270 @@
+"""Tests for `tower.web.accessapi` and `tower.web.issuing`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from tests.trust import NOW
+from tests.web.apikit import BASE, HOST_KEY, TABLE, ApiTestCase, FakeTunnel, decoded
+from tower.cluster import timestamp
+from tower.web.issuing import Published
+from tower.web.outcome import Response
+
+CLUSTERS = f"{BASE}/clusters"
+TOKENS = f"{CLUSTERS}/alpha/jointokens"
+KUBECONFIGS = f"{CLUSTERS}/alpha/kubeconfigs"
+AGENTS = f"{CLUSTERS}/alpha/agents"
+JANE = {"spec": {"user": "jane", "groups": ["dev", "qa"]}}
+FINGERPRINT = "SHA256:a/b+c"
+
+
+class JoinTokenTests(ApiTestCase):
+    """Join tokens."""
+
+    def test_mint(self) -> None:
+        """The answer has all that an agent needs, and the token is good."""
+        self.add("alpha")
+        outcome = self.ask("POST", TOKENS, {"spec": {"ttl": "2h", "uses": 2}})
+        assert isinstance(outcome, Response)
+        self.assertEqual((outcome.code, dict(outcome.headers)[b"Cache-Control"]), (201, b"no-store"))
+        status = decoded(outcome)["status"]
+        self.assertEqual(status["proxyServer"], "wss://tower.example.org:8443")
+        self.assertEqual(status["hostKeys"], [HOST_KEY])
+        self.assertEqual(status["caHash"], self.serving.hash)
+        self.assertEqual(status["expirationTimestamp"], timestamp(NOW + 7200))
+        for key in ("one", "two"):
+            self.successResultOf(self.tokens.enrol("alpha", status["token"], key, b"blob"))
+
+    def test_secret_is_in_no_repr(self) -> None:
+        """Neither the answer nor the invitation shows the token when it is logged."""
+        self.add("alpha")
+        outcome = self.ask("POST", TOKENS, {})
+        self.assertNotIn(decoded(outcome)["status"]["token"], repr(outcome))
+
+    def test_refused(self) -> None:
+        """Each value that makes no sense is named with what would."""
+        self.add("alpha")
+        for spec, text in (
+            ({"ttl": "soon"}, "'soon'"),
+            ({"ttl": 5}, "5"),
+            ({"ttl": "31d"}, "30d at most"),
+            ({"ttl": "0"}, "more than 0"),
+            ({"uses": 0}, "uses 0"),
+            ({"uses": True}, "spec.uses"),
+            ({"frob": 1}, "ttl, uses"),
+            ([1], "spec"),
+        ):
+            refusal = self.refused(422, "POST", TOKENS, {"spec": spec})
+            self.assertIn(text, str(refusal))
+        self.refused(400, "POST", TOKENS, {"kind": "Pod"})
+        self.refused(400, "POST", TOKENS, {}, dryRun="All")
+        self.refused(405, "GET", TOKENS)
+        self.refused(404, "POST", f"{TOKENS}/x", {})
+        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
+
+    def test_no_cluster(self) -> None:
+        """Without the cluster there is no token."""
+        self.assertEqual(self.refused(404, "POST", TOKENS, {}).details["kind"], "clusters")
+
+
+class UnpublishedTests(ApiTestCase):
+    """A proxy on all addresses that nobody gave a name."""
+
+    published = Published("0.0.0.0", None, 8443)
+
+    def test_names_the_flag(self) -> None:
+        """Neither joins nor kubeconfigs, but the flag to give."""
+        self.add("alpha")
+        for path, body in ((TOKENS, {}), (KUBECONFIGS, JANE)):
+            refusal = self.refused(422, "POST", path, body)
+            self.assertIn("--publish-service-address", str(refusal))
+        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+
+
+class AddressTests(ApiTestCase):
+    """Where others reach the proxy."""
+
+    def test_authority(self) -> None:
+        """A published address goes before the one listened on; IPv6 stands in brackets."""
+        self.assertEqual(Published("10.0.0.1", None, 8443).authority(), "10.0.0.1:8443")
+        self.assertEqual(Published("10.0.0.1", "t.example", 8443).authority(6001), "t.example:6001")
+        self.assertEqual(Published("fd00::1", None, 443).cluster_url("a"), "https://[fd00::1]:443/clusters/a")
+        self.assertFalse(Published("::", None, 443).is_known)
+
+
+class KubeconfigTests(ApiTestCase):
+    """Kubeconfigs."""
+
+    def issue(self, **spec: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the status of an answer, and the kubeconfig in it."""
+        answer = decoded(self.ask("POST", KUBECONFIGS, {"spec": {**JANE["spec"], **spec}}))
+        return answer["status"], yaml.safe_load(answer["status"]["kubeconfig"])
+
+    def test_certificate(self) -> None:
+        """By default it holds a certificate that is known as jane's, for alpha, for 8 h."""
+        cluster = self.add("alpha")
+        status, config = self.issue()
+        pem = base64.b64decode(config["users"][0]["user"]["client-certificate-data"])
+        digest = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+        credential = self.credentials.find(digest)
+        assert credential is not None
+        self.assertEqual((credential.id, credential.cluster_uid), (status["credential"], cluster.uid))
+        self.assertEqual((credential.user, credential.groups), ("jane", ("dev", "qa")))
+        self.assertEqual(status["expirationTimestamp"], timestamp(NOW + 8 * 3600))
+        self.assertEqual(
+            config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443/clusters/alpha"
+        )
+
+    def test_token_by_port(self) -> None:
+        """A token, and the cluster's own port."""
+        self.add("alpha")
+        status, config = self.issue(via="port", auth="token", ttl="30m")
+        token = config["users"][0]["user"]["token"]
+        credential = self.credentials.find(hashlib.sha256(token.encode()).hexdigest())
+        assert credential is not None
+        self.assertEqual(credential.id, status["credential"])
+        self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:6000")
+
+    def test_refused(self) -> None:
+        """Reserved names, unknown ways, a life too long: named, and nothing is issued."""
+        self.add("alpha")
+        for spec, text in (
+            ({"user": "system:admin"}, "system:"),
+            ({"groups": ["tower:admins"]}, "tower:"),
+            ({"groups": "dev"}, "spec.groups"),
+            ({"user": ""}, "spec.user"),
+            ({"via": "tunnel"}, "front-door or port"),
+            ({"auth": "password"}, "cert or token"),
+            ({"ttl": "2d"}, "--max-credential-ttl is 1d"),
+            ({"ttl": "1"}, "'1'"),
+        ):
+            refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], **spec}})
+            self.assertIn(text, str(refusal))
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+
+
+class WithoutPortsTests(ApiTestCase):
+    """A proxy that gives no ports to clusters."""
+
+    ports = None
+
+    def test_no_port(self) -> None:
+        """The other way is named."""
+        self.add("alpha")
+        refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], "via": "port"}})
+        self.assertIn("--via front-door", str(refusal))
+
+
+class AgentTests(ApiTestCase):
+    """Agents."""
+
+    def setUp(self) -> None:
+        """Enrol one agent."""
+        super().setUp()
+        self.add("alpha")
+        token = self.successResultOf(self.tokens.mint("alpha"))
+        self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
+
+    def test_list(self) -> None:
+        """Enrolled keys with their live tunnels."""
+        for number in range(2):
+            tunnel: Any = FakeTunnel("alpha", FINGERPRINT, peer=f"192.0.2.{number}:1")
+            self.tunnels.add(tunnel)
+        (agent,) = self.get(AGENTS)["items"]
+        self.assertEqual(agent["metadata"]["name"], FINGERPRINT)
+        self.assertEqual(
+            [tunnel["address"] for tunnel in agent["status"]["tunnels"]], ["192.0.2.0:1", "192.0.2.1:1"]
+        )
+        rows = self.get(AGENTS, accept=TABLE)["rows"]
+        self.assertEqual(rows[1]["cells"][0], FINGERPRINT)
+        self.assertEqual(rows[1]["cells"][2:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms"])
+
+    def test_without_tunnel(self) -> None:
+        """A key without a tunnel has a row too."""
+        (row,) = self.get(AGENTS, accept=TABLE)["rows"]
+        self.assertEqual(row["cells"], [FINGERPRINT, timestamp(NOW), "", "", "", ""])
+
+    def test_one(self) -> None:
+        """One agent, its fingerprint written for a path."""
+        agent = self.get(f"{AGENTS}/SHA256:a_b-c")
+        self.assertEqual((agent["kind"], agent["metadata"]["name"]), ("Agent", FINGERPRINT))
+
+    def test_revoke(self) -> None:
+        """A revoked key is gone; revoking it again says so."""
+        self.ask("DELETE", f"{AGENTS}/SHA256:a_b-c")
+        self.assertEqual(self.get(AGENTS)["items"], [])
+        self.assertFalse(self.tokens.is_enrolled("alpha", FINGERPRINT))
+        refusal = self.refused(404, "DELETE", f"{AGENTS}/SHA256:a_b-c")
+        self.assertEqual(refusal.details["kind"], "agents")
+
+    def test_other_methods(self) -> None:
+        """Agents are not made here."""
+        self.refused(405, "POST", AGENTS, {})
+        self.refused(404, "GET", f"{AGENTS}/a/b")
+
+
+class CredentialTests(ApiTestCase):
+    """Credentials."""
+
+    path = f"{BASE}/credentials"
+
+    def issue(self, cluster: str, user: str, ttl: float = 3600.0) -> str:
+        """Return the id of a new credential."""
+        credential, _ = self.successResultOf(self.credentials.issue_token(cluster, user, ["dev"], ttl))
+        self.clock.advance(1)
+        return str(credential.id)
+
+    def test_list(self) -> None:
+        """What still opens something, the oldest first; selected by cluster and user."""
+        self.add("alpha")
+        short = self.issue("alpha", "joe", 60)
+        first, second = self.issue("alpha", "jane"), self.issue("", "admin")
+        self.clock.advance(60)
+        names = [item["metadata"]["name"] for item in self.get(self.path)["items"]]
+        self.assertEqual(names, [first, second])
+        self.assertNotIn(short, names)
+        for selector in ("spec.cluster=alpha", "spec.user=jane", f"metadata.name={first}"):
+            (item,) = self.get(self.path, fieldSelector=selector)["items"]
+            self.assertEqual(item["spec"]["user"], "jane")
+        self.assertEqual(self.get(self.path, labelSelector="a=b")["items"], [])
+        rows = self.get(self.path, accept=TABLE)["rows"]
+        self.assertEqual(rows[0]["cells"][1:5], ["alpha", "jane", "dev", "token"])
+        self.assertIn("left)", rows[0]["cells"][5])
+        self.assertEqual(rows[1]["cells"][1], "(Tower's API)")
+
+    def test_no_secrets(self) -> None:
+        """No object holds a token or a digest."""
+        credential, token = self.successResultOf(self.credentials.issue_token("", "admin", [], 60))
+        text = str(self.get(self.path)) + str(self.get(f"{self.path}/{credential.id}"))
+        self.assertNotIn(token, text)
+        self.assertNotIn(credential.digest, text)
+
+    def test_revoke(self) -> None:
+        """A revoked one is gone from view, so that `kubectl delete` finds its end."""
+        name = self.issue("", "admin")
+        self.ask("DELETE", f"{self.path}/{name}")
+        self.assertEqual(self.get(self.path)["items"], [])
+        self.refused(404, "GET", f"{self.path}/{name}")
+        self.refused(404, "DELETE", f"{self.path}/{name}")
+        credential = self.credentials.get(name)
+        assert credential is not None
+        self.assertTrue(credential.revoked)
+
+    def test_one_as_table(self) -> None:
+        """One credential as a table."""
+        name = self.issue("", "admin")
+        (row,) = self.get(f"{self.path}/{name}", accept=TABLE)["rows"]
+        self.assertEqual(row["cells"][0], name)
+
+    def test_other_methods(self) -> None:
+        """Credentials are not made or watched here."""
+        self.refused(405, "POST", self.path, {})
+        self.refused(405, "GET", self.path, watch="1")
+        self.refused(404, "GET", f"{self.path}/a/b")

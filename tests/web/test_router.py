@@ -1,0 +1,257 @@
+"""Tests for `tower.web.router`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attrs import define, field
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.pipes import FakePipe
+from tower.errors import TowerError, Unauthorized
+from tower.web.outcome import HandOver, RawStream, Relay, Response
+from tower.web.router import ClusterPort, FrontDoor, PlainPort
+from tower.web.status import refusal_of
+
+PIPE = FakePipe()
+API = Response(200, b"the API")
+
+
+@define
+class FakeFields:
+    """Field lines."""
+
+    upgrade: bytes = b""
+    lines: dict[bytes, bytes] = field(factory=dict)
+
+    def get(self, name: bytes) -> bytes | None:
+        """Return one."""
+        return self.lines.get(name)
+
+
+@define
+class FakeRequest:
+    """What a router looks at."""
+
+    target: bytes
+    method: bytes = b"GET"
+    fields: FakeFields = field(factory=FakeFields)
+
+    @property
+    def path(self) -> bytes:
+        """The path."""
+        return self.target.partition(b"?")[0]
+
+
+class RouterTestCase(SynchronousTestCase):
+    """Asks a router."""
+
+    def setUp(self) -> None:
+        """Have routers whose chain notes who wants where, and lets nobody pass while `closed`."""
+        self.asked: list[str] = []
+        self.taken: list[bytes] = []
+        self.closed = False
+        self.ready = True
+        chain: Any = self.chain
+        api: Any = lambda request: API  # noqa: E731 - a name for the type's sake
+
+        def take(pipe: Any, received: bytes) -> None:
+            self.taken.append(received)
+
+        self.front = FrontDoor(chain, api, take, lambda: self.ready)
+        self.plain = PlainPort(take)
+        self.port = ClusterPort(chain, "alpha")
+
+    def chain(self, request: Any, cluster: str, end: Any) -> Any:
+        """Let a request pass, or nobody."""
+        self.asked.append(cluster)
+        if self.closed:
+            raise Unauthorized
+        return end()
+
+    def ask(
+        self, router: Any, target: bytes, method: bytes = b"GET", upgrade: bytes = b"", **lines: bytes
+    ) -> Any:
+        """Return the outcome."""
+        fields = FakeFields(
+            upgrade, {name.replace("_", "-").encode(): value for name, value in lines.items()}
+        )
+        return router(FakeRequest(target, method, fields))
+
+    def refused(self, code: int, router: Any, target: bytes, *arguments: Any, **lines: bytes) -> str:
+        """Have a request refused with *code*; return the text."""
+        with self.assertRaises(TowerError) as caught:
+            self.ask(router, target, *arguments, **lines)
+        self.assertEqual(refusal_of(caught.exception).code, code, target)
+        return str(caught.exception)
+
+
+class FrontDoorTests(RouterTestCase):
+    """The one TLS port for everything."""
+
+    def test_clusters(self) -> None:
+        """What follows the cluster's name is the cluster's, byte for byte."""
+        for rest in (b"", b"/", b"/api/v1/pods", b"?a=b", b"/a%2fb/..%2f?x=/clusters/beta", b"//x\\y"):
+            relay = self.ask(self.front, b"/clusters/alpha" + rest)
+            self.assertEqual(relay, Relay("alpha", b"/clusters/alpha"))
+        self.assertEqual(set(self.asked), {"alpha"})
+
+    def test_same_object(self) -> None:
+        """The way to a cluster is made once."""
+        first = self.ask(self.front, b"/clusters/alpha/x")
+        self.assertIs(self.ask(self.front, b"/clusters/alpha/y"), first)
+
+    def test_no_name(self) -> None:
+        """What no cluster can be called is not found; escapes in the name are refused."""
+        for name in (b"", b"Alpha", b"-a", b"a-", b"a.b", b"a" * 64, b"a_b"):
+            self.refused(404, self.front, b"/clusters/" + name + b"/api")
+        for name in (b"%61lpha", b"alpha%2fapi", b"alpha%2Fx", b"al\\pha"):
+            self.refused(400, self.front, b"/clusters/" + name + b"/api")
+        self.assertEqual(self.asked, [])
+
+    def test_escapes_in_our_own_paths(self) -> None:
+        """Elsewhere escapes, backslashes and empty segments are refused before anybody looks further."""
+        for path in (
+            b"/%61pis",
+            b"/apis/cluster.kubesphere.io%2fv1alpha1",
+            b"/apis//x",
+            b"//clusters/alpha",
+            b"/clusters%2falpha",
+            b"/apis\\x",
+        ):
+            self.refused(400, self.front, path)
+        self.assertEqual(self.asked, [])
+
+    def test_api(self) -> None:
+        """Tower's own API is behind the chain, as no cluster."""
+        for path in (b"/api", b"/apis", b"/apis/x?y=%20", b"/openapi/v3", b"/api/v1"):
+            self.assertIs(self.ask(self.front, path), API)
+        self.assertEqual(set(self.asked), {""})
+
+    def test_nothing_else(self) -> None:
+        """There is nothing elsewhere, and only whole segments count."""
+        for path in (b"/", b"/apisx", b"/clusters", b"/metrics", b"/openapix", b"*"):
+            self.refused(404, self.front, path)
+
+    def test_probes(self) -> None:
+        """The state of the process is open to all; ready is something else than alive."""
+        for path in (b"/healthz", b"/livez", b"/readyz?verbose"):
+            self.assertEqual(self.ask(self.front, path).body, b"ok\n")
+        self.ready = False
+        self.assertEqual(self.ask(self.front, b"/livez").code, 200)
+        self.refused(503, self.front, b"/readyz")
+        self.refused(405, self.front, b"/healthz", b"POST")
+
+    def test_version(self) -> None:
+        """The version is open to all."""
+        self.assertIn("gitVersion", json.loads(self.ask(self.front, b"/version").body))
+
+    def test_agents(self) -> None:
+        """Agents come to /agent, or anywhere with the exact subprotocol."""
+        for path, protocol in ((b"/agent", None), (b"/", b"tower-v2"), (b"/old/path", b"tower-v2")):
+            lines = {} if protocol is None else {"sec_websocket_protocol": protocol}
+            outcome = self.ask(self.front, path, b"GET", b"WebSocket", **lines)
+            assert isinstance(outcome, HandOver)
+            outcome.take(PIPE, path)
+        self.assertEqual(self.taken, [b"/agent", b"/", b"/old/path"])
+
+    def test_not_quite_agents(self) -> None:
+        """Another subprotocol, a list of them, or no WebSocket is no agent."""
+        for protocol in (b"tower-v1", b"tower-v2, x", b"TOWER-V2", b""):
+            self.refused(404, self.front, b"/", b"GET", b"websocket", sec_websocket_protocol=protocol)
+        self.refused(426, self.front, b"/agent")
+        self.refused(426, self.front, b"/agent", b"GET", b"spdy/3.1")
+
+    def test_agent_protocol_below_a_cluster(self) -> None:
+        """Below /clusters everything is the user's, whatever protocol it asks for."""
+        outcome = self.ask(
+            self.front, b"/clusters/alpha/x", b"GET", b"websocket", sec_websocket_protocol=b"tower-v2"
+        )
+        self.assertIsInstance(outcome, Relay)
+
+    def test_raw_streams(self) -> None:
+        """A target is opened by an upgrade to tower-stream, through the chain."""
+        for upgrade in (b"tower-stream", b"Tower-Stream"):
+            outcome = self.ask(self.front, b"/clusters/alpha/targets/pg-1.main", b"GET", upgrade)
+            self.assertEqual(outcome, RawStream("alpha", "pg-1.main"))
+        self.closed = True
+        self.refused(401, self.front, b"/clusters/alpha/targets/pg", b"GET", b"tower-stream")
+
+    def test_no_raw_way_to_the_api_server(self) -> None:
+        """The target kubernetes believes what comes on a stream about who asks: no raw stream leads there."""
+        self.refused(403, self.front, b"/clusters/alpha/targets/kubernetes", b"GET", b"tower-stream")
+
+    def test_bad_raw_streams(self) -> None:
+        """An upgrade to tower-stream is for targets alone, plainly written."""
+        for rest in (
+            b"",
+            b"/",
+            b"/targets/",
+            b"/targets/a/b",
+            b"/targets/%61",
+            b"/targets/kubernetes/",
+            b"/targets/Kubernetes",
+            b"/targets/a?x=y",
+            b"/targets/127.0.0.1:22",
+            b"/targets/-a",
+        ):
+            self.refused(400, self.front, b"/clusters/alpha" + rest, b"GET", b"tower-stream")
+
+    def test_targets_without_an_upgrade(self) -> None:
+        """Without the upgrade the path is the cluster's."""
+        self.assertIsInstance(self.ask(self.front, b"/clusters/alpha/targets/pg"), Relay)
+
+    def test_ways_are_bounded(self) -> None:
+        """Names that nobody has do not fill the memory."""
+        self.closed = True
+        for number in range(20_010):
+            with self.assertRaises(Unauthorized):
+                self.ask(self.front, b"/clusters/x%d/" % number)
+
+
+class PlainPortTests(RouterTestCase):
+    """The port without TLS."""
+
+    def test_health_and_version(self) -> None:
+        """Health and version are there."""
+        for path in (b"/health", b"/healthz", b"/readyz", b"/livez"):
+            self.assertEqual(self.ask(self.plain, path).code, 200)
+        self.assertIn("gitVersion", json.loads(self.ask(self.plain, b"/version").body))
+        self.refused(405, self.plain, b"/health", b"DELETE")
+
+    def test_agents(self) -> None:
+        """Agents are taken."""
+        for path, lines in ((b"/agent", {}), (b"/", {"sec_websocket_protocol": b"tower-v2"})):
+            self.assertIsInstance(self.ask(self.plain, path, b"GET", b"websocket", **lines), HandOver)
+
+    def test_nothing_for_users(self) -> None:
+        """Neither clusters nor the API, whoever asks and however."""
+        for path in (
+            b"/clusters/alpha/api",
+            b"/apis",
+            b"/api",
+            b"/openapi/v3",
+            b"/",
+            b"/clusters/alpha/targets/pg",
+        ):
+            self.assertIn("--secure-port", self.refused(404, self.plain, path))
+        self.refused(404, self.plain, b"/clusters/alpha/targets/pg", b"GET", b"tower-stream")
+        self.assertEqual(self.asked, [])
+
+
+class ClusterPortTests(RouterTestCase):
+    """A cluster's own port."""
+
+    def test_everything_is_the_clusters(self) -> None:
+        """Whatever the path, it goes to the cluster, and nowhere else."""
+        for target in (b"/", b"/apis", b"/clusters/beta/api", b"/agent", b"/healthz", b"/version", b"/a%2f"):
+            self.assertEqual(self.ask(self.port, target), Relay("alpha", b""))
+        outcome = self.ask(self.port, b"/", b"GET", b"websocket", sec_websocket_protocol=b"tower-v2")
+        self.assertIsInstance(outcome, Relay)
+        self.assertEqual(set(self.asked), {"alpha"})
+
+    def test_chain(self) -> None:
+        """The chain is the front door's."""
+        self.closed = True
+        self.refused(401, self.port, b"/version")
