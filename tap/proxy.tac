@@ -1,4 +1,4 @@
-"""tower-proxy for ``twistd -n -y proxy.tac``, in a container or a unit: every flag from its TOWER_ variable."""
+"""tower-proxy for ``twistd -n -y proxy.tac``, in a container or a unit; TOWER_ variables say every flag."""
 
 from __future__ import annotations
 

@@ -308,7 +308,7 @@ def public_host(host: str, published: str | None) -> str:
         return published
     if is_wildcard(host):
         raise ConfigurationError(
-            f"the proxy listens on {host or '*'}, which is no address to reach it at: "
+            "the proxy listens on every address, which does not say where to reach it: "
             "start it with --publish-service-address HOST, the name or address that others know it by"
         )
     return host

@@ -13,8 +13,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from . import harness
-from .programs import LOOPBACK, free_port, run, script
+from .programs import LOOPBACK, Program, free_port, run, script
 
+TAP = Path(__file__).resolve().parent.parent.parent / "tap"
 TINY = 256 * 1024  # B, of a disk that is soon full
 
 
@@ -39,9 +40,9 @@ class WrongOptionTests(SynchronousTestCase):
         kept = [f"{name}={value}" for name, value in defaults.items() if name not in given]
         return [script("twistd"), "-n", "--pidfile=", "tower-proxy", *kept, *options]
 
-    def refusal(self, argv: list[str], *words: str) -> str:
+    def refusal(self, argv: list[str], *words: str, environment: dict[str, str] | None = None) -> str:
         """Run what must fail: exit code 1, one line that has all the words, no traceback."""
-        done = run(argv, folder=self.folder, timeout=15)
+        done = run(argv, folder=self.folder, timeout=15, environment=environment)
         said = (done.stderr + done.stdout).decode()
         self.assertEqual(done.returncode, 1, said)
         self.assertNotIn("Traceback", said)
@@ -154,6 +155,45 @@ class WrongOptionTests(SynchronousTestCase):
         if run([*own, "mount", "-t", "tmpfs", "tmpfs", str(mount)]).returncode:
             self.skipTest("this machine lets us mount nothing")
         self.refusal([*own, "sh", "-c", tiny], str(mount))
+
+    def test_tac(self) -> None:
+        """The ready-made applications take the environment, and complain in one line as well."""
+        tower = harness.Tower(self.folder)
+        self.addCleanup(tower.stop)
+        given = {
+            "TOWER_STATE_DIR": str(tower.state),
+            "TOWER_HOST": LOOPBACK,
+            "TOWER_PORT": str(tower.port),
+            "TOWER_SECURE_PORT": str(tower.secure_port),
+            "TOWER_CLUSTER_PORTS": "none",
+        }
+        argv = [script("twistd"), "-n", "--pidfile=", "-y"]
+        wrong = [*argv, str(TAP / "proxy.tac")]
+        self.refusal(wrong, "xyz", environment={**given, "TOWER_PORT": "xyz"})
+        self.refusal([*argv, str(TAP / "agent.tac")], "--name", environment={})
+        tower.proxy = Program("tower-proxy", [*argv, str(TAP / "proxy.tac")], self.folder, given)
+        tower.start()
+        tower.tower("cluster", "add", "alpha")
+        words = shlex.split(tower.tower("join", "alpha"))
+        flags = dict(
+            zip(
+                words[words.index("tower-agent") + 1 :: 2], words[words.index("--name") + 1 :: 2], strict=True
+            )
+        )
+        environment = {f"TOWER_{flag[2:].upper().replace('-', '_')}": value for flag, value in flags.items()}
+        environment |= dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
+        health = free_port()
+        environment |= {
+            "TOWER_STATE_DIR": str(self.folder / "agent"),
+            "TOWER_KUBECONFIG": str(tower.state / "admin.kubeconfig"),
+            "TOWER_HEALTH_ADDRESS": f"{LOOPBACK}:{health}",
+        }
+        agent = harness.Agent(tower, "agent", [], environment, [])
+        agent.health_port = health
+        agent.program = Program("agent", [*argv, str(TAP / "agent.tac")], self.folder, environment)
+        tower.agents.append(agent)
+        agent.program.start()
+        agent.wait_until_ready()
 
     def test_agent_options(self) -> None:
         """An agent without a name, a server or a fingerprint says which is missing."""
