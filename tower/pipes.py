@@ -47,13 +47,20 @@ class Pipe(Protocol):
         """Flush what is queued, then close both ways."""
 
     def abort(self) -> None:
-        """Close both ways now; what is queued is lost."""
+        """Close both ways now; what is queued is lost.
+
+        `Receiver.closed` may be called from within `abort`, `close` and `finish`, and from within `send` when
+        it turns out that the pipe is broken.
+        """
 
     def pause(self) -> None:
         """Deliver no more bytes until `resume`."""
 
     def resume(self) -> None:
-        """Deliver bytes again; may call `Receiver.received` before it returns."""
+        """Deliver bytes again; may call `Receiver.received` before it returns.
+
+        A receiver that was set after the pipe was gone hears so, which is `Receiver.closed`, because of this.
+        """
 
 
 class Splice:

@@ -11,15 +11,26 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tower.conch.window import Window
-from tower.errors import TowerError
+from tower.errors import PeerError, TowerError
 from tower.pipes import Buffer, Receiver
 
 if TYPE_CHECKING:
     from tower.conch.mux import Mux
 
 
+#: The largest window there can be, B (RFC 4254 section 5.2).
+LARGEST_WINDOW = 2**32 - 1
+
+#: What comes in smaller pieces while nobody takes it is kept in pieces of this size, B.
+_KEPT_PIECE = 16 * 1024
+
+
 class ChannelEnded(TowerError):
     """The channel is closed."""
+
+
+class BadSequence(PeerError):
+    """A message that the peer may not send after what it sent before."""
 
 
 class _Unheard:
@@ -38,8 +49,14 @@ class _Unheard:
         """Nobody to tell."""
 
 
+_UNHEARD = _Unheard()
+
+
 class Channel:
     """One stream in a tunnel; a `tower.pipes.Pipe`.  It starts paused.
+
+    A channel that is closed without `finish` looks to the peer like one that was cut: `Receiver.closed` comes
+    without `Receiver.ended` before it.
 
     :ivar local: our number of it.
     :ivar remote: the number that the peer has for it.
@@ -52,18 +69,18 @@ class Channel:
     def __init__(self, mux: Mux, local: int, window: Window) -> None:
         self._mux = mux
         self.local = local
-        self.receiver: Receiver = _Unheard()
+        self.receiver: Receiver = _UNHEARD
         self._window = window
         self.remote = self._out_window = self._longest = 0
         self._queue: deque[memoryview] = deque()
-        self._inbox: deque[bytes] = deque()
+        self._inbox: deque[bytearray] = deque()
         self._paused = True
         self._delivering = False
         self._wanted = False
         self.is_waiting = False
         self._peer_ended = self._peer_closed = self._end_told = False
         self._finishing = self._end_sent = self._closing = self._close_sent = False
-        self._told = False
+        self._end_reason: Exception | None = None
         self._uncredited = 0
         self.queued = self.bytes_in = self.bytes_out = 0
 
@@ -71,6 +88,11 @@ class Channel:
     def is_closed(self) -> bool:
         """Whether nothing more can be sent."""
         return self._closing or self._close_sent or self._peer_closed
+
+    @property
+    def close_sent(self) -> bool:
+        """Whether the peer was told that the channel is closed: then it must hear nothing more about it."""
+        return self._close_sent
 
     @property
     def tunnel(self) -> object:
@@ -95,11 +117,13 @@ class Channel:
                 self._mux.send_data(self.remote, data[sent : sent + piece] if sent or piece < size else data)
                 self._out_window -= piece
                 sent += piece
+            if self.close_sent:
+                return True  # the tunnel was lost under this
         self.bytes_out += size
         if sent < size:
             self._queue.append(memoryview(bytes(data[sent:])))
             self.queued += size - sent
-        elif not self._mux.congested:
+        elif not (self._queue or self._mux.congested):
             return True
         self._wait()
         return False
@@ -107,15 +131,20 @@ class Channel:
     def lease(self) -> memoryview | None:
         """Return where bytes to be sent may be put, or None: then wait for `Receiver.drained`.
 
-        The buffer is the process's: fill it, then call `commit` before anything else happens.
+        The buffer is the process's: fill it, then call `commit` before anything else happens.  After `finish`
+        or `close` there is none, and `Receiver.drained` does not come.
         """
-        if self._queue or not (room := self._room()) or self.is_closed or self._finishing:
+        if self._finishing or self._closing or self._close_sent or self._peer_closed:
+            return None
+        if self._queue or not (room := self._room()):
             self._wait()
             return None
         return self._mux.lease(room)
 
     def commit(self, size: int) -> None:
-        """Send the first *size* bytes of what `lease` returned."""
+        """Send the first *size* bytes of what `lease` returned, if any."""
+        if not size:
+            return
         self._out_window -= size
         self.bytes_out += size
         self._mux.commit(self.remote, size)
@@ -134,7 +163,10 @@ class Channel:
             self._mux.wait(self)
 
     def turn(self) -> bool:
-        """Send one packet of what is queued; return whether another turn is wanted."""
+        """Send one packet of what is queued; return whether another turn is wanted.
+
+        Called by the mux with `is_waiting` unset, so that `drained` may lead to another wait.
+        """
         if self._queue and (room := self._room()):
             first = self._queue[0]
             piece = first[:room]
@@ -159,7 +191,12 @@ class Channel:
         return False
 
     def window_adjusted(self, size: int) -> None:
-        """Note that the peer grants more."""
+        """Note that the peer grants more.
+
+        :raise BadSequence: that makes more than there can be.
+        """
+        if self._out_window + size > LARGEST_WINDOW:
+            raise BadSequence(f"a window of more than {LARGEST_WINDOW} B")
         was_empty = not self._out_window
         self._out_window += size
         if was_empty and (self._wanted or self._queue) and not self.is_waiting:
@@ -169,26 +206,42 @@ class Channel:
     # Receiving
 
     def data_received(self, data: memoryview) -> None:
-        """Deliver *data*, or keep it while paused; called by the mux."""
+        """Deliver *data*, or keep it while paused; called by the mux.
+
+        :raise WindowOverrun: it is more than was granted.
+        :raise BadSequence: the peer said before that it sends no more.
+        """
+        if self._peer_ended:
+            raise BadSequence("data after the end")
         size = len(data)
         self._window.arrived(size)
         self.bytes_in += size
-        if self._close_sent or self._closing:
-            self._mux.grant(self, self._window, size)  # nobody wants it, but the peer has to get to its end
+        if self._closing or self._close_sent:
+            self._grant(size)  # nobody wants it, but the peer has to get to its end
         elif self._paused or self._inbox:
-            self._inbox.append(bytes(data))
-        else:
+            self._keep(data)
+        elif size:
             self._uncredited += size
             self.receiver.received(data)
             self._credit()
 
+    def _keep(self, data: memoryview) -> None:
+        """Keep a copy of *data*; what comes in many small pieces must not cost many objects."""
+        inbox = self._inbox
+        if inbox and len(inbox[-1]) + len(data) <= _KEPT_PIECE:
+            inbox[-1] += data
+        elif data:
+            inbox.append(bytearray(data))
+
     def _credit(self) -> None:
         """Grant what was delivered, unless the receiver asked for a pause: then it has not left us yet."""
-        size = self._uncredited
-        if size and not self._paused:
-            self._uncredited = 0
-            if not self._peer_closed:
-                self._mux.grant(self, self._window, size)
+        if self._uncredited and not self._paused:
+            size, self._uncredited = self._uncredited, 0
+            self._grant(size)
+
+    def _grant(self, size: int) -> None:
+        if not (self._close_sent or self._peer_closed):
+            self._mux.grant(self, self._window, size)
 
     def pause(self) -> None:
         """See `tower.pipes.Pipe.pause`."""
@@ -197,26 +250,32 @@ class Channel:
     def resume(self) -> None:
         """See `tower.pipes.Pipe.resume`; what waited is delivered from within this call."""
         self._paused = False
-        if self._delivering:
-            return
+        if self._end_reason is not None:
+            self._tell_closed(self._end_reason)
+        elif not self._delivering:
+            self._deliver()
+
+    def _deliver(self) -> None:
         self._delivering = True
         try:
-            self._deliver()
+            self._credit()
+            while self._inbox and not self._paused:
+                data = self._inbox.popleft()
+                self._uncredited += len(data)
+                self.receiver.received(memoryview(data))
+                self._credit()
+            if not (self._paused or self._inbox):
+                self._tell_end()
         finally:
             self._delivering = False
 
-    def _deliver(self) -> None:
-        self._credit()
-        while self._inbox and not self._paused:
-            data = self._inbox.popleft()
-            self._uncredited += len(data)
-            self.receiver.received(memoryview(data))
-            self._credit()
-        if not (self._paused or self._inbox):
-            self._tell_end()
-
     def end_received(self) -> None:
-        """Note the peer's EOF."""
+        """Note the peer's EOF.
+
+        :raise BadSequence: it is the second.
+        """
+        if self._peer_ended:
+            raise BadSequence("a second end")
         self._peer_ended = True
         if not (self._paused or self._inbox):
             self._tell_end()
@@ -237,7 +296,7 @@ class Channel:
             self._tell_end()
 
     def _tell_end(self) -> None:
-        if self._peer_ended and not (self._end_told or self._told):
+        if self._peer_ended and not (self._end_told or self._closing or self._end_reason):
             self._end_told = True
             self.receiver.ended()
         if self._peer_closed:
@@ -262,23 +321,32 @@ class Channel:
                 self._send_close(ChannelEnded("both sides are done"))
 
     def close(self) -> None:
-        """See `tower.pipes.Pipe.close`."""
-        if not (self._closing or self._close_sent):
-            self._closing = True
-            if not self._queue:
-                self._send_close(ChannelEnded("closed on our side"))
+        """See `tower.pipes.Pipe.close`; what has come and was not delivered is dropped."""
+        if self._closing or self._end_reason is not None:
+            return
+        self._closing = True
+        self._drop_inbox()
+        if not self._queue:
+            self._send_close(ChannelEnded("closed on our side"))
 
     def abort(self) -> None:
         """See `tower.pipes.Pipe.abort`."""
+        if self._end_reason is not None:
+            return
+        self._closing = True
         self._queue.clear()
         self.queued = 0
-        self._closing = True
         self._send_close(ChannelEnded("aborted on our side"))
+
+    def _drop_inbox(self) -> None:
+        """Let the peer get to its end although nobody takes what it sends any more."""
+        dropped, self._uncredited = self._uncredited + sum(map(len, self._inbox)), 0
+        self._inbox.clear()
+        self._grant(dropped)
 
     def _send_close(self, reason: Exception) -> None:
         if not self._close_sent:
             self._close_sent = True
-            self._inbox.clear()
             self._mux.send_close(self.remote)
         self._tell_closed(reason)
 
@@ -286,13 +354,13 @@ class Channel:
         """Note that the tunnel is gone."""
         self._close_sent = self._peer_closed = True
         self._queue.clear()
-        self._inbox.clear()
         self.queued = 0
         self._window.close()
         self._tell_closed(reason)
 
     def _tell_closed(self, reason: Exception) -> None:
-        if not self._told:
-            self._told = True
-            receiver, self.receiver = self.receiver, _Unheard()
-            receiver.closed(reason)
+        if self._end_reason is None:
+            self._end_reason = reason
+        self._inbox.clear()
+        receiver, self.receiver = self.receiver, _UNHEARD
+        receiver.closed(reason)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from tower.budget import Budget
 from tower.conch.channel import Channel
@@ -24,6 +24,9 @@ OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAI
 #: Data in one packet of ours, while the channel is alone in its tunnel and while it is not, B.
 ALONE_PACKET = 256 * 1024 - 64
 SHARED_PACKET = 64 * 1024 - 64
+
+#: A peer that takes only shorter packets than this makes more work than it does, B.
+SHORTEST_PACKET = 1024
 
 #: How long after a change of channel a tunnel counts as shared, s.
 SHARED_FOR = 0.25
@@ -99,17 +102,25 @@ class Incoming:
         self._mux = mux
         self._remote, self._window, self._longest = remote, window, longest
         self.kind, self.data = kind, data
+        self._answered = False
 
     def accept(self) -> Channel:
-        """Open the channel; it is paused, so set its receiver and resume it."""
-        channel = self._mux.add_channel()
-        channel.opened(self._remote, self._window, self._longest)
-        self._mux.confirm(self._remote, channel)
-        return channel
+        """Open the channel; it is paused, so set its receiver and resume it.
+
+        :raise TunnelLost: the tunnel went away in the meantime.
+        """
+        self._answer()
+        return self._mux.confirm(self._remote, self._window, self._longest)
 
     def refuse(self, code: str, text: str) -> None:
         """Say why not; *code* is one of those of `StreamRefused`."""
+        self._answer()
         self._mux.refuse(self._remote, code, text)
+
+    def _answer(self) -> None:
+        if self._answered:
+            raise RuntimeError("the channel was accepted or refused before")
+        self._answered = True
 
 
 def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
@@ -179,7 +190,11 @@ class Mux:
         :raise StreamRefused: through the Deferred, with the peer's reason.
         :raise TunnelLost: through the Deferred, when the tunnel ends first.
         """
-        channel = self.add_channel()
+        if self._lost is not None:
+            return fail(TunnelLost(str(self._lost)))
+        if len(self.channels) + self._pending >= self._limit:
+            return fail(StreamRefused("busy", f"there are {self._limit} streams already"))
+        channel = self._add_channel()
         number = channel.local
         opening: Deferred[Channel] = Deferred(lambda _: None)
         self._opening[number] = opening
@@ -187,15 +202,8 @@ class Mux:
         self._wire.send(b"%c%b%b%b%b" % (OPEN, _NUMBER.pack(len(kind)), kind, message, data))
         return opening
 
-    def add_channel(self) -> Channel:
-        """Make a channel with a number of its own.
-
-        :raise StreamRefused: there are too many, or the tunnel is gone.
-        """
-        if self._lost is not None:
-            raise TunnelLost(str(self._lost))
-        if len(self.channels) >= self._limit:
-            raise StreamRefused("busy", f"there are {self._limit} streams already")
+    def _add_channel(self) -> Channel:
+        """Make a channel with a number of its own."""
         while self._number in self.channels:
             self._number = self._number + 1 & 0x7FFFFFFF
         channel = Channel(self, self._number, Window(self._budget))
@@ -203,11 +211,15 @@ class Mux:
         self._number = self._number + 1 & 0x7FFFFFFF
         return channel
 
-    def confirm(self, remote: int, channel: Channel) -> None:
-        """Tell the peer that its channel is open."""
+    def confirm(self, remote: int, window: int, longest: int) -> Channel:
+        """Open a channel that the peer wants, for which `_pending` keeps a place, and tell it."""
+        if self._lost is not None:
+            raise TunnelLost(str(self._lost))
         self._pending -= 1
-        if self._lost is None:
-            self._wire.send(_FOUR.pack(CONFIRM, remote, channel.local, BASE, ALONE_PACKET))
+        channel = self._add_channel()
+        channel.opened(remote, window, longest)
+        self._wire.send(_FOUR.pack(CONFIRM, remote, channel.local, BASE, ALONE_PACKET))
+        return channel
 
     def refuse(self, remote: int, code: str, text: str) -> None:
         """Tell the peer that it gets no channel."""
@@ -277,10 +289,10 @@ class Mux:
         turns = self._turns
         while turns and not self.congested:
             channel = turns.popleft()
-            if channel.turn():
+            channel.is_waiting = False  # or what waits again in its turn would wait for ever
+            if channel.turn() and not channel.is_waiting:
+                channel.is_waiting = True
                 turns.append(channel)
-            else:
-                channel.is_waiting = False
 
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
@@ -338,28 +350,32 @@ class Mux:
         self._pending += 1
         if self._accept is None:
             incoming.refuse("not-allowed", "this side opens channels, it does not accept them")
-        elif not longest or len(self.channels) + self._pending > self._limit:
+        elif longest < SHORTEST_PACKET:
+            incoming.refuse("not-allowed", f"packets are at least {SHORTEST_PACKET} B here")
+        elif len(self.channels) + self._pending > self._limit:
             incoming.refuse("busy", f"there are {self._limit} streams already")
         else:
             self._accept(incoming)
 
     def _answered(self, kind: int, payload: memoryview) -> None:
         (number,) = _NUMBER.unpack_from(payload, 1)
-        opening = self._opening.pop(number, None)
+        opening = self._opening.get(number)
         if opening is None:
             raise BadMessage(f"an answer about channel {number}, which nobody wants to open")
         channel = self.channels[number]
         if kind == REFUSE:
-            self.forget(channel)
             text, _ = parse_string(payload, 9)
+            del self._opening[number]
+            self.forget(channel)
             if not opening.called:
                 opening.errback(_refusal(text))
             return
         if len(payload) < 17:
             raise BadMessage("a confirmation without its numbers")
         remote, window, longest = _THREE.unpack_from(payload, 5)
-        if not longest:
-            raise BadMessage("packets of no length")
+        if longest < SHORTEST_PACKET:
+            raise BadMessage(f"packets of at most {longest} B")
+        del self._opening[number]
         channel.opened(remote, window, longest)
         if opening.called:
             channel.abort()
@@ -382,7 +398,9 @@ class Mux:
 
     def _requested(self, channel: Channel, payload: memoryview) -> None:
         _, offset = parse_string(payload, 5)
-        if offset < len(payload) and payload[offset]:
+        if offset == len(payload):
+            raise BadMessage("a channel request that does not say whether it wants a reply")
+        if payload[offset] and not channel.close_sent:
             self._wire.send(_ONE.pack(FAILURE, channel.remote))
 
     def _replied(self, channel: Channel, payload: memoryview) -> None:

@@ -27,13 +27,20 @@ class WindowOverrun(PeerError):
 
 
 class Window:
-    """:ivar granted: what the peer may still send, B.
+    """What was granted and what came of it.
+
+    The peer may have `size` bytes at the most in all: on their way, and here but not `consumed` yet.  So what
+    a receiver holds up is bounded however it goes about it.
+
+    :ivar granted: what the peer may still send, B.
+    :ivar held: what came and was not consumed, B.
     :ivar size: what we let it have at the most, B.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.size = self.granted = BASE
+        self.held = 0
         self._owed = 0
         self._last_grant = 0.0
 
@@ -45,9 +52,11 @@ class Window:
         if size > self.granted:
             raise WindowOverrun(f"{size} B came where {self.granted} B were granted")
         self.granted -= size
+        self.held += size
 
     def consumed(self, size: int) -> bool:
         """Note that *size* bytes have left us; return whether it is time to `renew`."""
+        self.held -= size
         self._owed += size
         return self._owed * 2 >= self.size
 
@@ -66,7 +75,7 @@ class Window:
             self._resize(self.size * 2)
         elif not alone and self.size > SHARED:
             self._resize(SHARED)
-        grant = max(0, self.size - self.granted)
+        grant = max(0, self.size - self.granted - self.held)
         self._owed = 0
         self.granted += grant
         return grant
