@@ -1,8 +1,9 @@
 """One TLS session as an object without I/O: cipher text in, plain text out, and the other way.
 
-Python's ``ssl`` on memory BIOs.  Two traps decide the shape: bytes that wait inside raise no event of the
-socket, so `TLSSession.waiting` must be asked; and the outgoing BIO hands out a new ``bytes`` each time, so
-no more than `PIECE` is encrypted at once (from 128 KiB on each would be an ``mmap`` of its own).
+Python's ``ssl`` on memory BIOs.  Three traps decide the shape: bytes that wait inside raise no event of the
+socket, so `TLSSession.waiting` must be asked; the outgoing BIO hands out a new ``bytes`` each time, so no
+more than `PIECE` is encrypted at once (from 128 KiB on each would be an ``mmap`` of its own); and OpenSSL
+loses what has come and was not read when we end our side, so `TLSSession.end` puts it aside.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class TLSSession:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._ended = False
+        self._aside = b""
         self.object = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
@@ -36,7 +38,7 @@ class TLSSession:
     @property
     def waiting(self) -> bool:
         """Whether bytes wait inside that no event of the socket will announce."""
-        return self._ended or self._incoming.pending > 0 or self.object.pending() > 0
+        return self._ended or bool(self._aside) or self._incoming.pending > 0 or self.object.pending() > 0
 
     def handshake(self) -> bool:
         """Go on with the handshake; take what it wants sent from `take`.
@@ -62,6 +64,10 @@ class TLSSession:
         :raise ssl.SSLError: the session is broken.
         """
         have, room = 0, len(buffer)
+        if self._aside:
+            have = min(room, len(self._aside))
+            buffer[:have] = self._aside[:have]
+            self._aside = self._aside[have:]
         read: Callable[[int, memoryview], int] = self.object.read  # type: ignore[assignment]
         try:
             while have < room:
@@ -85,10 +91,14 @@ class TLSSession:
 
     def end(self) -> bytes:
         """Return the cipher text that ends our side (close_notify); the peer may go on sending."""
+        if decrypted := self.object.pending():
+            self._aside += self.object.read(decrypted)
+        encrypted = self._incoming.read()
         try:
             self.object.unwrap()
         except ssl.SSLError:
             pass  # it wants the peer's close_notify, which is not for us to wait for
+        self._incoming.write(encrypted)
         return self._outgoing.read()
 
     def take(self) -> bytes:
