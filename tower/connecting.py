@@ -19,8 +19,9 @@ from twisted.internet.interfaces import IAddress, IHostResolution, IResolutionRe
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from tower.connection import Connection, TLSFailed
+from tower.connection import Connection
 from tower.errors import TowerError
+from tower.tlsconnection import TLSConnection, TLSFailed
 
 _KINDS = {
     errno.ECONNREFUSED: "refused",
@@ -83,7 +84,9 @@ class _Attempt:
         self.done: Deferred[Connection] = Deferred(lambda _: self._abandon())
 
     def start(self, addresses: list[tuple[int, tuple[Any, ...]]]) -> None:
-        """Try *addresses*."""
+        """Try *addresses*, unless the answer came too late."""
+        if self.done.called:
+            return
         self._addresses = addresses
         self._next(ConnectFailed("name", f"{self._what} has no address"))
 
@@ -96,18 +99,19 @@ class _Attempt:
     def _next(self, error: ConnectFailed) -> None:
         while self._addresses:
             family, address = self._addresses.pop(0)
+            sock = None
             try:
-                self._socket = sock = socket.socket(family, socket.SOCK_STREAM)
-            except OSError as e:
-                error = self._failure(e.errno or 0)
-                continue
-            sock.settimeout(0)
-            code = sock.connect_ex(address)
-            if code in (0, errno.EINPROGRESS):
+                sock = socket.socket(family, socket.SOCK_STREAM)
+                sock.settimeout(0)
+                code = sock.connect_ex(address)
+            except OSError as e:  # no descriptor is left, the family is unknown, there is no such scope
+                code = max(e.errno or 0, 0) or errno.EADDRNOTAVAIL
+            if sock is not None and code in (0, errno.EINPROGRESS):
+                self._socket = sock
                 self._reactor.addWriter(self)
                 return
-            sock.close()
-            self._socket = None
+            if sock is not None:
+                sock.close()
             error = self._failure(code)
         self.fail(error)
 
@@ -125,11 +129,9 @@ class _Attempt:
 
     def doWrite(self) -> None:
         """See how the connect went."""
-        sock = self._socket
+        sock = self._take_socket()
         if sock is None:
             return
-        self._reactor.removeWriter(self)
-        self._socket = None
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             sock.close()
@@ -137,18 +139,33 @@ class _Attempt:
         elif self._tls is None:
             self._succeed(Connection(self._reactor, sock))
         else:
-            self._connection = connection = Connection(
+            self._secure(sock, self._tls)
+
+    def _take_socket(self) -> socket.socket | None:
+        sock = self._socket
+        if sock is not None:
+            self._reactor.removeWriter(self)
+            self._socket = None
+        return sock
+
+    def _secure(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        try:
+            self._connection = connection = TLSConnection(
                 self._reactor,
                 sock,
-                tls=self._tls,
+                tls,
                 server_side=False,
                 server_hostname=self._server_hostname,
                 handshake_timeout=3600,  # our own timer rules
-                on_secure=self._secure,
+                on_secure=self._secured,
             )
+        except ValueError:
+            sock.close()
+            self.fail(ConnectFailed("tls", f"{self._what}: {self._server_hostname!r} is no server's name"))
+        else:
             connection.receiver = _Unready(self._insecure)
 
-    def _secure(self) -> None:
+    def _secured(self) -> None:
         connection, self._connection = self._connection, None
         assert connection is not None
         self._succeed(connection)
@@ -163,8 +180,16 @@ class _Attempt:
         self.done.callback(connection)
 
     def connectionLost(self, reason: Failure) -> None:
-        """Note that the reactor is shutting down, or found the descriptor broken: ask the socket why."""
-        self.doWrite()
+        """Note that the reactor found the descriptor broken: ask the socket why.  Or it is shutting down."""
+        sock = self._take_socket()
+        if sock is None:
+            return
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        sock.close()
+        if code:
+            self._next(self._failure(code))
+        else:
+            self.fail(ConnectFailed("unreachable", f"{self._what}: gave up"))
 
     def _too_late(self, seconds: float) -> None:
         self.fail(ConnectFailed("timeout", f"{self._what}: no answer in {seconds:g} s"))
@@ -173,10 +198,9 @@ class _Attempt:
         if self._timer.active():
             self._timer.cancel()
         self._addresses = []
-        if self._socket is not None:
-            self._reactor.removeWriter(self)
-            self._socket.close()
-            self._socket = None
+        sock = self._take_socket()
+        if sock is not None:
+            sock.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.receiver = _Unready(lambda _: None)

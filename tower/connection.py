@@ -1,4 +1,4 @@
-"""A TCP connection that owns its socket from the first byte to the last, with TLS inside if wanted.
+"""A TCP connection that owns its socket from the first byte to the last.
 
 This is one of the few places written for speed; each of its choices was measured (docs/data-path.md):
 
@@ -6,7 +6,9 @@ This is one of the few places written for speed; each of its choices was measure
 * What is sent goes to the kernel at once; the reactor is asked for a writable socket only when the
   kernel refuses.  Only what it refused is copied and kept.
 * A receiver that also offers ``buffer`` and ``filled`` (as asyncio's BufferedProtocol) says itself where
-  bytes are to go; that is how bulk data gets from a socket into an SSH packet without a copy.
+  bytes are to go; that is how bulk data gets from a socket into an SSH packet without a copy.  Each
+  ``buffer()`` is followed by ``filled(count)``, 0 when nothing came, unless it returned None or the
+  connection broke.
 * `Connection.resume` never reads by itself: bytes are delivered from the reactor's loop alone, so that
   nobody finds the process's buffers overwritten under his feet.
 """
@@ -21,43 +23,35 @@ from typing import Any
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.interfaces import IReadWriteDescriptor
-from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.errors import PeerError
 from tower.pipes import Buffer, Receiver
-from tower.tls import PIECE, TLSEnded, TLSSession
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
 
-#: Cipher text received in one go: what may stay inside a paused TLS session, B.
-TLS_READ_SIZE = 128 * 1024
-
 #: How long a closed connection waits for the peer's end before it lets go, s.
 LINGER = 2.0
 
-#: Turns of decrypting before other connections get theirs.
-TLS_TURNS = 4
+#: How long a closed connection waits for a peer that takes nothing of what is still queued, s.
+STALLED = 30.0
 
-#: Bytes of the process for plain text and for cipher text on their way in; see the module's docstring.
-_PLAIN = memoryview(bytearray(READ_SIZE))
-_CIPHER = memoryview(bytearray(TLS_READ_SIZE))
+#: Where bytes are put on their way in; see the module's docstring.
+PLAIN = memoryview(bytearray(READ_SIZE))
 
-_WOULD_BLOCK = (BlockingIOError, InterruptedError)
+WOULD_BLOCK = (BlockingIOError, InterruptedError)
+
+_RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"  # struct linger {1, 0}
 
 
 class ConnectionEnded(PeerError):
     """The peer closed the connection, or it was closed on our side."""
 
 
-class TLSFailed(PeerError):
-    """The TLS session could not be set up or broke."""
-
-
 class _Unheard:
-    """The receiver of a connection that has none yet."""
+    """The receiver of a connection that has none yet, or no more."""
 
     def received(self, data: memoryview) -> None:
         raise AssertionError("bytes came to a connection without a receiver")
@@ -72,12 +66,14 @@ class _Unheard:
         """Nobody to tell."""
 
 
+_UNHEARD = _Unheard()
+
+
 @implementer(IReadWriteDescriptor)
 class Connection:
-    """One end of a TCP connection; a `tower.pipes.Pipe`.
+    """One end of a TCP connection; a `tower.pipes.Pipe`.  It starts paused.
 
-    A connection starts paused.  With TLS the handshake goes on by itself, within *handshake_timeout* s,
-    and *on_secure* is called when it is over.
+    `tower.tlsconnection.TLSConnection` is the same with TLS inside.
 
     :param reactor: an ``IReactorFDSet`` and ``IReactorTime``.
     :param sock: connected; the connection makes it non-blocking and owns it from here on.
@@ -86,49 +82,29 @@ class Connection:
     :ivar queued: bytes accepted by `send` that the kernel has not taken yet.
     """
 
-    _log = Logger()
+    #: Whether bytes may go and come: not so during a TLS handshake.
+    _ready = True
 
-    def __init__(
-        self,
-        reactor: Any,
-        sock: socket.socket,
-        *,
-        tls: ssl.SSLContext | None = None,
-        server_side: bool = True,
-        server_hostname: str | None = None,
-        handshake_timeout: float = 10.0,
-        on_secure: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, reactor: Any, sock: socket.socket) -> None:
         sock.settimeout(0)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._reactor = reactor
         self._socket = sock
         self._fd = sock.fileno()
-        self._receiver: Receiver = _Unheard()
+        self._receiver: Receiver = _UNHEARD
         self._buffer: Callable[[], memoryview | None] | None = None
         self._filled: Callable[[int], None] | None = None
         self._queue: deque[memoryview] = deque()
-        self._cipher_left: memoryview | None = None
+        self._unsent: memoryview | None = None  # cipher text that the kernel refused
         self._reading = self._writing = False
         self._paused = True
         self._congested = False
         self._peer_ended = self._finishing = self._closing = self._closed = False
-        self._again: Any = None
-        self._lingering: Any = None
-        self._end_sent = False
+        self._end_sent = self._lingering = False
+        self._patience: Any = None
         self.queued = self.bytes_in = self.bytes_out = 0
-        self._session: TLSSession | None = None
-        self._handshaking = False
-        self._deadline: Any = None
-        self._on_secure = on_secure
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if tls is not None:
-            self._session = TLSSession(tls, server_side=server_side, server_hostname=server_hostname)
-            self._handshaking = True
-            self._deadline = reactor.callLater(handshake_timeout, self._handshake_too_slow)
-            self._read_on()
-            if not server_side:
-                self._reactor.callLater(0, self._handshake)
 
     # Who gets the bytes
 
@@ -148,11 +124,11 @@ class Connection:
     @property
     def tls(self) -> ssl.SSLObject | None:
         """The TLS session, if there is one."""
-        return self._session.object if self._session is not None else None
+        return None
 
     def peer_certificate(self) -> bytes | None:
         """Return the certificate that the peer showed and proved, DER, or None."""
-        return None if self._session is None else self._session.object.getpeercert(binary_form=True)
+        return None
 
     def getPeer(self) -> IPv4Address | IPv6Address:
         """Return the address of the other side."""
@@ -175,163 +151,67 @@ class Connection:
     def pause(self) -> None:
         """See `tower.pipes.Pipe.pause`."""
         self._paused = True
-        if self._reading and not self._handshaking:
-            self._reading = False
-            self._reactor.removeReader(self)
+        if self._ready and not self._closing:
+            self._stop_reading()
 
     def resume(self) -> None:
         """See `tower.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
-        if not self._paused:
-            return
-        self._paused = False
-        self._read_on()
-        if self._session is not None and not self._handshaking and self._session.waiting:
-            self._soon()
+        if self._closed:
+            if self._receiver is not _UNHEARD:
+                self._reactor.callLater(0, self._tell, ConnectionEnded("the connection is gone already"))
+        elif self._paused and not self._closing:
+            self._paused = False
+            self._read_on()
 
     def _read_on(self) -> None:
         if not (self._reading or self._peer_ended or self._closed):
             self._reading = True
             self._reactor.addReader(self)
 
-    def _soon(self) -> None:
-        if self._again is None and not self._closed:
-            self._again = self._reactor.callLater(0, self._resumed)
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._reactor.removeReader(self)
 
-    def _resumed(self) -> None:
-        self._again = None
-        if not (self._paused or self._closed or self._peer_ended):
-            self._decrypt()
-
-    def doRead(self) -> Failure | None:
+    def doRead(self) -> None:
         """Receive once; called by the reactor when there is something."""
-        if self._lingering is not None:
-            self._discard()
-            return None
-        if self._paused and not self._handshaking:
-            return None  # paused by somebody who came before us in this turn of the reactor
-        if self._session is not None:
-            self._receive_cipher_text()
-            return None
-        buffer = _PLAIN if self._buffer is None else self._buffer()
+        if self._paused:
+            if self._closing:
+                self._discard()
+            return  # else paused by somebody who came before us in this turn of the reactor
+        buffer = PLAIN if self._buffer is None else self._buffer()
         if buffer is None:
             self.pause()
-            return None
+            return
         try:
             count = self._socket.recv_into(buffer)
-        except _WOULD_BLOCK:
-            return None
+        except WOULD_BLOCK:
+            self._nothing_came()
+            return
         except OSError as e:
             self._lost(e)
-            return None
+            return
         if not count:
+            self._nothing_came()
             self._end_of_stream()
-            return None
+            return
         self.bytes_in += count
         if self._filled is not None:
             self._filled(count)
         else:
-            self._receiver.received(_PLAIN[:count])
-        return None
+            self._receiver.received(PLAIN[:count])
 
-    def _receive_cipher_text(self) -> None:
-        session = self._session
-        assert session is not None
-        if not session.waiting or self._handshaking:
-            try:
-                count = self._socket.recv_into(_CIPHER)
-            except _WOULD_BLOCK:
-                return
-            except OSError as e:
-                self._lost(e)
-                return
-            if not count:
-                # without close_notify nobody can tell an end from a cut
-                self._lost(ConnectionEnded("the connection was cut"))
-                return
-            session.feed(_CIPHER[:count])
-        if self._handshaking:
-            self._handshake()
-        elif not self._paused:
-            self._decrypt()
-
-    def _decrypt(self) -> None:
-        """Deliver what TLS holds, for a few turns at most."""
-        session = self._session
-        assert session is not None
-        for _ in range(TLS_TURNS):
-            buffer = _PLAIN if self._buffer is None else self._buffer()
-            if buffer is None:
-                self.pause()
-                return
-            try:
-                count = session.read_into(buffer)
-            except TLSEnded:
-                self._end_of_stream()
-                return
-            except ssl.SSLError as e:
-                self._lost(TLSFailed(_reason(e)))
-                return
-            if not count:
-                self._flush_session()
-                return
-            self.bytes_in += count
-            if self._filled is not None:
-                self._filled(count)
-            else:
-                self._receiver.received(buffer[:count])
-            if self._paused or self._closed or not session.waiting:
-                return
-        self._soon()
-
-    def _flush_session(self) -> None:
-        """Send what TLS itself wants sent (key updates)."""
-        assert self._session is not None
-        if (own := self._session.take()) and not self._closed:
-            self._send_cipher_text(own)
+    def _nothing_came(self) -> None:
+        """Have the receiver take its buffer back."""
+        if self._filled is not None:
+            self._filled(0)
 
     def _end_of_stream(self) -> None:
         self._peer_ended = True
-        if self._reading:
-            self._reading = False
-            self._reactor.removeReader(self)
-        if not self._closing:
-            self._receiver.ended()
-        if self._end_sent and self._cipher_left is None:
+        self._stop_reading()
+        self._receiver.ended()
+        if self._end_sent and self._unsent is None:
             self._lost(ConnectionEnded("both sides are done"))
-
-    # The TLS handshake
-
-    def _handshake(self) -> None:
-        session = self._session
-        if session is None or self._closed or not self._handshaking:
-            return
-        try:
-            done = session.handshake()
-        except (ssl.SSLError, ValueError) as e:
-            if alert := session.take():
-                self._send_cipher_text(alert)
-            self._lost(TLSFailed(_reason(e)))
-            return
-        if own := session.take():
-            self._send_cipher_text(own)
-        if not done or self._closed:
-            return
-        self._handshaking = False
-        self._deadline.cancel()
-        self._deadline = None
-        if self._paused:
-            self.pause()
-        on_secure, self._on_secure = self._on_secure, None
-        if on_secure is not None:
-            on_secure()
-        if self._queue:
-            self.doWrite()
-        if not self._paused and session.waiting:
-            self._soon()
-
-    def _handshake_too_slow(self) -> None:
-        self._deadline = None
-        self._lost(TLSFailed("the TLS handshake took too long"))
 
     # Sending
 
@@ -341,90 +221,59 @@ class Connection:
             return True
         size = len(data)
         self.bytes_out += size
-        sent = 0 if self._queue or self._handshaking else self._transmit(data)
+        sent = 0
+        if self._ready and not self._queue:
+            sent = self._transmit(data)
+            if self._fd < 0:
+                return True  # it was lost under this
         if sent < size:
             self._queue.append(memoryview(bytes(data[sent:])))
             self.queued += size - sent
-        elif self._cipher_left is None:
+        elif self._unsent is None and not self._queue:
             return True
         self._congested = True
-        if not (self._writing or self._closed or self._handshaking):
-            self._writing = True
-            self._reactor.addWriter(self)
+        if self._ready:
+            self._write_on()
         return False
 
     def _transmit(self, data: Buffer) -> int:
         """Give the kernel what it takes of *data*; return how much need not be kept."""
         try:
-            if self._session is None:
-                return self._socket.send(data)
-            if self._cipher_left is not None:
-                return 0
-            size = len(data)
-            if size <= PIECE:
-                self._send_cipher_text(self._session.encrypt(data))
-                return size
-            sent = 0
-            with memoryview(data) as view:
-                while sent < size and self._cipher_left is None and not self._closed:
-                    piece = view[sent : sent + PIECE]
-                    self._send_cipher_text(self._session.encrypt(piece))
-                    sent += len(piece)
-            return sent
-        except _WOULD_BLOCK:
+            return self._socket.send(data)
+        except WOULD_BLOCK:
             return 0
-        except OSError as e:  # ssl.SSLError is one too
+        except OSError as e:
             self._lost(e)
             return len(data)
 
-    def _send_cipher_text(self, data: bytes) -> None:
-        if self._cipher_left is not None:
-            self._cipher_left = memoryview(bytes(self._cipher_left) + data)
-            return
-        try:
-            sent = self._socket.send(data)
-        except _WOULD_BLOCK:
-            sent = 0
-        except OSError as e:
-            self._lost(e)
-            return
-        if sent < len(data):
-            self._cipher_left = memoryview(data)[sent:]
-            if not self._writing:
-                self._writing = True
-                self._reactor.addWriter(self)
+    def _write_on(self) -> None:
+        if not (self._writing or self._closed):
+            self._writing = True
+            self._reactor.addWriter(self)
 
-    def doWrite(self) -> Failure | None:
+    def doWrite(self) -> None:
         """Send what is queued; called by the reactor when the kernel takes bytes again."""
-        if self._cipher_left is not None:
-            left, self._cipher_left = self._cipher_left, None
-            self._send_cipher_text(bytes(left))
-            if self._cipher_left is not None or self._closed:
-                return None
         queue = self._queue
-        while queue and not self._handshaking:
+        while queue and self._ready:
             first = queue[0]
             sent = self._transmit(first)
             if self._closed:
-                return None
+                return
             self.queued -= sent
             if sent == len(first):
                 queue.popleft()
             else:
                 queue[0] = first[sent:]
-            if sent < len(first) or self._cipher_left is not None:
-                if not self._writing:
-                    self._writing = True
-                    self._reactor.addWriter(self)
-                return None
+            if sent < len(first) or self._unsent is not None:
+                self._write_on()
+                return
         if self._writing:
             self._writing = False
             self._reactor.removeWriter(self)
         self._all_sent()
-        return None
 
     def _all_sent(self) -> None:
-        if self._queue or self._cipher_left is not None:
+        if self._queue or self._unsent is not None or not self._ready:
             return
         if self._closing or self._finishing:
             self._end_our_side()
@@ -438,62 +287,77 @@ class Connection:
         """See `tower.pipes.Pipe.finish`."""
         if not (self._finishing or self._closing or self._closed):
             self._finishing = True
-            if not self._handshaking:
-                self._all_sent()
+            self._all_sent()
 
     def close(self) -> None:
-        """See `tower.pipes.Pipe.close`."""
+        """See `tower.pipes.Pipe.close`; a peer that takes nothing for `STALLED` seconds is cut off."""
         if self._closing or self._closed:
             return
         self._closing = self._paused = True
-        if self._handshaking:
-            self._lost(ConnectionEnded("closed on our side"))
+        self._all_sent()
+        if not (self._closed or self._lingering):
+            self._read_on()
+            self._await_progress(-1)
+
+    def _await_progress(self, left: int) -> None:
+        """Give up if there is as much to be sent as there was last time."""
+        self._patience = None
+        now = self.queued + len(self._unsent or b"")
+        if now == left:
+            self.abort()
         else:
-            self._all_sent()
+            self._patience = self._reactor.callLater(STALLED, self._await_progress, now)
 
     def _end_our_side(self) -> None:
         """Tell the peer that this was all; when both sides are done, or we want no more, that is the end."""
         if not self._end_sent:
             self._end_sent = True
-            if self._session is not None:
-                self._send_cipher_text(self._session.end())
-                if self._cipher_left is not None or self._closed:
-                    return  # we are called again once it has gone
+            self._say_end()
+            if self._unsent is not None or self._closed:
+                return  # we are called again once it has gone
         if self._peer_ended:
             self._lost(ConnectionEnded("both sides are done"))
-        elif self._closing:
+        elif self._closing and not self._lingering:
             self._linger()
-        elif self._session is None:
+
+    def _say_end(self) -> None:
+        if not (self._closing or self._peer_ended):
             self._shut()
 
-    def _shut(self) -> bool:
+    def _shut(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as e:
             self._lost(e)
-            return False
-        return True
 
     def _linger(self) -> None:
         """Close without a reset: one would destroy what the peer has not read yet (RFC 9112 section 9.6)."""
-        if not self._shut():
+        self._shut()
+        if self._closed:
             return
-        self._lingering = self._reactor.callLater(LINGER, self._release)
+        self._lingering = True
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self._reactor.callLater(LINGER, self._let_go)
         self._read_on()
-        receiver, self.receiver = self._receiver, _Unheard()
-        receiver.closed(ConnectionEnded("closed on our side"))
+        self._tell(ConnectionEnded("closed on our side"))
 
     def _discard(self) -> None:
+        """Read what nobody wants any more: a close with bytes unread would be a reset."""
         try:
-            if self._socket.recv_into(_CIPHER):
+            if self._socket.recv_into(PLAIN):
                 return
-        except _WOULD_BLOCK:
+        except WOULD_BLOCK:
             return
-        except OSError:
-            pass  # gone, and that is all we wait for
-        self._release()
+        except OSError as e:
+            self._lost(e)
+            return
+        self._peer_ended = True
+        self._stop_reading()
+        if self._lingering:
+            self._let_go()
 
-    def _release(self) -> None:
+    def _let_go(self) -> None:
         self._lost(ConnectionEnded("closed on our side"))
 
     def abort(self) -> None:
@@ -501,7 +365,7 @@ class Connection:
         if self._closed:
             return
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         except OSError:
             pass  # it is about to be closed anyway
         self._lost(ConnectionEnded("aborted on our side"))
@@ -517,33 +381,26 @@ class Connection:
         self._closed = True
         self._reactor.removeReader(self)
         self._reactor.removeWriter(self)
-        for call in (self._deadline, self._again, self._lingering):
-            if call is not None and call.active():
-                call.cancel()
-        self._deadline = self._again = self._lingering = None
+        self._reading = self._writing = False
+        patience, self._patience = self._patience, None
+        if patience is not None and patience.active():
+            patience.cancel()
         self._queue.clear()
-        self._cipher_left = None
+        self._unsent = None
         self.queued = 0
         self._fd = -1
         self._socket.close()
-        self._on_secure = None
-        receiver, self.receiver = self._receiver, _Unheard()
+        self._tell(reason)
+
+    def _tell(self, reason: Exception) -> None:
+        receiver, self.receiver = self._receiver, _UNHEARD
         receiver.closed(reason)
 
 
 def _address(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
     try:
         host, port = name()[:2]
-    except OSError:
+    except (OSError, ValueError):  # it is closed, or of a family without ports
         return IPv4Address("TCP", "0.0.0.0", 0)
     kind = IPv6Address if ":" in host else IPv4Address
     return kind("TCP", host, port)
-
-
-def _reason(error: Exception) -> str:
-    """Return what OpenSSL says, without its file names and numbers."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.replace("_", " ").lower()
-    return str(error)

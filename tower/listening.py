@@ -16,6 +16,7 @@ from twisted.internet.protocol import Factory
 
 from tower.connection import Connection
 from tower.pipes import Receiver
+from tower.tlsconnection import TLSConnection
 
 #: Called with each new connection; returns who gets it, or None to drop it.
 Accept = Callable[[Connection], Receiver | None]
@@ -61,7 +62,9 @@ class _Port(tcp.Port):
         self, skt: Any, protocol: Any, addr: Any, port: Any, number: int, reactor: Any
     ) -> Connection:
         """Make the connection for an accepted socket."""
-        return Connection(reactor, skt, tls=self._tls)
+        if self._tls is None:
+            return Connection(reactor, skt)
+        return TLSConnection(reactor, skt, self._tls)
 
 
 class ConnectionReactor:

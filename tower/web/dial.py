@@ -21,6 +21,7 @@ from tower.connecting import ConnectFailed, connect
 from tower.connection import Connection
 from tower.errors import TowerError
 from tower.pipes import Pipe
+from tower.tlsconnection import TLSConnection
 from tower.transport import PipeTransport
 from tower.web.agents import TOWER_V2, QuietLog
 from tower.web.pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
@@ -219,10 +220,10 @@ def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) ->
         if not done.called:
             done.errback(ConnectFailed("tls", str(reason)))
 
-    connection = Connection(
+    connection = TLSConnection(
         reactor,
         sock,
-        tls=tls,
+        tls,
         server_side=False,
         server_hostname=host,
         on_secure=lambda: done.callback(connection),
