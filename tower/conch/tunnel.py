@@ -39,6 +39,9 @@ SMALL_PACKET = 8 * 1024
 #: What a tunnel may keep of a packet without keeping a whole buffer, B.
 SMALL_REST = 8 * 1024
 
+#: What may wait for a peer that takes nothing: answers and window adjustments, since data stops before, B.
+LARGEST_BACKLOG = 4 * 1024 * 1024
+
 #: Buffers kept for the next reader.
 _SPARE_BUFFERS = 4
 
@@ -162,13 +165,14 @@ class Tunnel:
         self._ssh = ssh
         self._reader, self._writer = reader, writer
         self._mux: Mux | None = None
-        self._unparsed = 0
+        self._unparsed: int | None = None
         self._buffer: memoryview | None = None
         self._have = 0
         self._rest = b""
         self._out: list[bytes] = []
         self._out_size = 0
         self._full = False
+        self._backlog = 0
         self._turn_call: Any = None
         self._over = False
         self.name = self.fingerprint = self.version = ""
@@ -202,19 +206,21 @@ class Tunnel:
     ) -> None:
         """Take parsing over from SSH, whose peer is authenticated now, and carry streams.
 
-        Call it from within the callback of SSH's ``ready``.
-
         :param accept: decides about streams that the peer opens; None refuses all.
         """
         self.name, self.fingerprint, self.version, self.since = name, fingerprint, version, since
         self._mux = Mux(self, budget, owner=self, accept=accept)
-        self._unparsed = len(self._ssh.release())
+        rest = self._ssh.release()
+        if self._unparsed is None:
+            self._rest = rest
+        else:
+            self._unparsed = len(rest)
 
     # Streams
 
     def open(self, target: str) -> Deferred[Channel]:
         """Open a stream to *target*; see `tower.conch.mux.Mux.open`."""
-        if self._mux is None or self._over:
+        if self._mux is None or self.disconnecting:
             return fail(TunnelLost("the tunnel is gone"))
         data = target.encode()
         return self._mux.open(STREAM, len(data).to_bytes(4, "big") + data)
@@ -266,7 +272,7 @@ class Tunnel:
 
     def commit(self, size: int) -> None:
         """Seal the packet in the lease; send it now, or with the others of this turn if it is small."""
-        if self._over:
+        if self.disconnecting:
             return
         if size <= SMALL_PACKET:
             self.write(self._ssh.sealer.seal(bytes(_PLAIN[1:size])))
@@ -301,14 +307,24 @@ class Tunnel:
         self._transmit(self._writer.wrap(data))
 
     def _transmit(self, data: Buffer) -> None:
-        self.bytes_out += len(data)
-        if not self._pipe.send(data):
-            self._full = True
+        size = len(data)
+        self.bytes_out += size
+        if self._pipe.send(data):
+            return
+        if self._full:
+            self._backlog += size
+            if self._backlog > LARGEST_BACKLOG:
+                self._backlog = 0
+                self._ssh.fail(PeerError("the peer does not take what it asks for"))
+                self._pipe.abort()
+        self._full = True
 
     # ITransport, for SSH
 
     def write(self, data: bytes) -> None:
         """Send bytes of SSH at the end of this turn of the reactor."""
+        if self.disconnecting:
+            return
         self._out.append(data)
         self._out_size += len(data)
         if self._out_size > _BATCH:
@@ -360,20 +376,19 @@ class Tunnel:
             for piece in self._reader.feed(buffer[tail : tail + count]):
                 if isinstance(piece, Control):
                     self._control(piece)
-                    continue
-                start, end = piece[0] + self._have, piece[1] + self._have
-                if begin == tail:
-                    begin = tail = start
-                elif start != tail:
-                    buffer[tail : tail + end - start] = buffer[start:end]
-                tail += end - start
-                begin = self._parse(buffer, begin, tail)
-                if self._over:
-                    return
+                else:
+                    start, end = piece[0] + self._have, piece[1] + self._have
+                    if begin == tail:
+                        begin = tail = start
+                    elif start != tail:
+                        buffer[tail : tail + end - start] = buffer[start:end]
+                    tail += end - start
+                    begin = self._parse(buffer, begin, tail)
+                if self.disconnecting:
+                    break
         except PeerError as e:
             self._ssh.fail(e)
-            return
-        self._keep(buffer, begin, tail)
+        self._keep(buffer, tail if self.disconnecting else begin, tail)
         self._ssh.rekey_if_due()
 
     def _keep(self, buffer: memoryview, begin: int, tail: int) -> None:
@@ -393,13 +408,15 @@ class Tunnel:
         ssh = self._ssh
         mux = self._mux
         if mux is None:
+            self._unparsed = 0
             ssh.dataReceived(bytes(buffer[begin:end]))
+            unparsed, self._unparsed = self._unparsed, None
             if self._mux is None:
                 return end
             # opened up just now: what SSH did not parse is the end of what it got
-            return self._parse(buffer, end - self._unparsed, end)
+            return self._parse(buffer, end - unparsed, end)
         opener = ssh.opener
-        while end - begin >= 4 and not self._over:
+        while end - begin >= 4 and not self.disconnecting:
             length = opener.wire_length(buffer, begin)
             if end - begin < length:
                 break
@@ -415,7 +432,7 @@ class Tunnel:
 
     def received(self, data: memoryview) -> None:
         """Take bytes that did not come through `buffer`."""
-        while data and not self._over:
+        while data and not self.disconnecting:
             room = self.buffer()
             size = min(len(room), len(data))
             room[:size] = data[:size]
@@ -424,17 +441,20 @@ class Tunnel:
 
     def _control(self, frame: Control) -> None:
         if frame.opcode == PING:
-            self._pipe.send(self._writer.wrap(frame.payload, PONG))
+            self._transmit(self._writer.wrap(frame.payload, PONG))
         elif frame.opcode == CLOSE:
             self.loseConnection()
 
     def ended(self) -> None:
         """The peer's side of the connection ended, and a tunnel has no use for half of one."""
-        self._pipe.close()
+        self.loseConnection()
 
     def drained(self) -> None:
         """The socket takes bytes again."""
         self._full = False
+        self._backlog = 0
+        if self._turn_call is not None:
+            self._turn_call.cancel()
         self._turn()
 
     def closed(self, reason: Exception) -> None:
@@ -442,7 +462,8 @@ class Tunnel:
         self._ssh.connectionLost(Failure(reason))
 
     def _lost(self, reason: Exception) -> None:
-        self._over = True
+        self._over = self.disconnecting = True
+        self._buffer = None
         if self._turn_call is not None:
             self._turn_call.cancel()
             self._turn_call = None
