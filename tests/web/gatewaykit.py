@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.pipes import FakePipe
+from tower.budget import Budget
 from tower.errors import ClusterUnreachable
 from tower.web.gateway import Gateway, Limits
 from tower.web.outcome import Outcome, Relay
@@ -140,7 +141,11 @@ class Kit:
     """A gateway with one user and one tunnel to cluster alpha."""
 
     def __init__(
-        self, router: Any = None, limits: Limits | None = None, prefix: bytes = b"/clusters/alpha"
+        self,
+        router: Any = None,
+        limits: Limits | None = None,
+        prefix: bytes = b"/clusters/alpha",
+        budget: Budget | None = None,
     ) -> None:
         self.clock = Clock()
         self.tunnel = FakeTunnel()
@@ -151,7 +156,7 @@ class Kit:
         self.requests: list[Request] = []
         self._relay = Relay("alpha", prefix)
         self._router = router or self.relay_it
-        self.gateway = Gateway(self.clock, self.route, self.pool, self.sessions, limits)
+        self.gateway = Gateway(self.clock, self.route, self.pool, self.sessions, limits, budget)
         self.user = self.connect()
 
     def connect(self) -> FakeUser:

@@ -7,7 +7,9 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.pipes import FakePipe
 from tests.web.gatewaykit import FakeUser, Kit, get, ok
+from tower.budget import Budget
 from tower.pipes import Pipe
 from tower.web.gateway import Limits
 from tower.web.outcome import HandOver, Outcome, Response
@@ -232,3 +234,60 @@ class HandOverTests(SynchronousTestCase):
         kit = Kit(lambda request: HandOver(lambda pipe, received: None))
         kit.user.deliver(get(b"/agent", b"Content-Length: 1", body=b"a"))
         self.assertIn(b" 400 ", kit.user.taken())
+
+
+class BudgetTests(SynchronousTestCase):
+    """What is kept of users who send faster than it can be placed."""
+
+    def test_partial_heads(self) -> None:
+        """Heads under way borrow from the budget, and give back however they end."""
+        budget = Budget(10_000)
+        kit = Kit(hello, budget=budget)
+        kit.user.deliver(b"GET /" + b"a" * 5000)
+        kit.user.deliver(b"a" * 5000)
+        self.assertEqual(budget.lent, 10_005 - 4096)
+        other = kit.connect()
+        other.deliver(b"GET /" + b"a" * 9000)
+        self.assertTrue(other.taken().startswith(b"HTTP/1.1 503 "))
+        self.assertTrue(other.closing)
+        kit.user.deliver(b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 200 "))
+        self.assertEqual(budget.lent, 0)
+        kit.user.deliver(b"GET /" + b"a" * 5000)
+        kit.user.lose()
+        self.assertEqual(budget.lent, 0)
+
+    def test_early_bodies(self) -> None:
+        """A body that nobody takes yet borrows too, until somebody does."""
+        budget = Budget(10_000)
+        kit = Kit(budget=budget)
+        kit.tunnel.at_once = False
+        upload = get(b"/clusters/alpha/x", b"Content-Length: 100000", method=b"PUT", body=b"a" * 9000)
+        kit.user.deliver(upload)
+        self.assertEqual(budget.lent, 9000 - 4096)
+        other = kit.connect()
+        other.deliver(upload)
+        self.assertEqual(budget.lent, 2 * (9000 - 4096))
+        third = kit.connect()
+        third.deliver(upload)
+        self.assertTrue(third.taken().startswith(b"HTTP/1.1 503 "))
+        other.lose()
+        kit.tunnel.openings[0].callback(pipe := FakePipe())
+        self.assertEqual(len(pipe.taken().partition(b"\r\n\r\n")[2]), 9000)
+        self.assertEqual(budget.lent, 0)
+
+    def test_pipelined(self) -> None:
+        """So do requests ahead of their turn."""
+        budget = Budget(10_000)
+        kit = Kit(budget=budget)
+        kit.user.deliver(get())
+        kit.user.deliver(get() * 100)
+        self.assertGreater(budget.lent, 0)
+        for _ in range(101):
+            kit.pipe.deliver(ok())
+        self.assertEqual(budget.lent, 0)
+        kit.user.deliver(get())
+        kit.user.deliver(b"a" * 15_000)
+        self.assertTrue(kit.user.taken().endswith(b"}\n"))
+        self.assertTrue(kit.user.closing)
+        self.assertEqual(budget.lent, 0)

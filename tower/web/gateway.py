@@ -32,10 +32,15 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from tower.budget import Budget
 from tower.web.httpchannel import HTTPChannel, UserConnection
 from tower.web.outcome import Outcome
 from tower.web.request import Request
+from tower.web.status import Refusal
 from tower.web.upstream import ChannelPool
+
+#: What a gateway without a share in the process's budget keeps of what it cannot place yet, B.
+UNPLACED = 16 * 1024 * 1024
 
 Router: TypeAlias = Callable[[Request], "Outcome | Deferred[Outcome]"]
 
@@ -89,6 +94,7 @@ class Gateway:
     :param router: decides what becomes of each request.
     :param pool: the channels into the clusters.
     :param sessions: ends what an expired or revoked credential still uses.
+    :param budget: lends memory for what users send faster than it can be placed; one of its own if None.
     :ivar protocol: the class of the connections' receivers.
     :ivar requests: how many requests came.
     :ivar failures: how many were answered with a Status of our own.
@@ -104,12 +110,14 @@ class Gateway:
         pool: ChannelPool,
         sessions: Sessions,
         limits: Limits | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.clock = clock
         self.router = router
         self.pool = pool
         self.sessions = sessions
         self.limits = limits or Limits()
+        self.budget = budget or Budget(UNPLACED)
         self.requests = self.failures = self.refused_connections = 0
         self.stopping = False
         self._channels: set[HTTPChannel] = set()
@@ -166,7 +174,7 @@ class Gateway:
 
     def _cut(self) -> None:
         for channel in list(self._channels):
-            channel.abort("the proxy is stopping")
+            channel.end(Refusal(503, "this proxy is stopping", details={"retryAfterSeconds": 1}, close=True))
 
     def _date(self) -> bytes:
         return b"Date: %b\r\n" % formatdate(self.clock.seconds(), usegmt=True).encode()

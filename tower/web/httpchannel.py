@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 #: Bytes of further requests that are kept while one is being served, B.
 PIPELINED = HEAD_LIMIT
 
+#: What a connection may keep without borrowing from the budget, B.
+ALLOWANCE = 4 * 1024
+
+_SHORT_OF_MEMORY = "Tower is short of memory for now"
+
 
 class Address(Protocol):
     """What is needed of a Twisted address."""
@@ -63,7 +68,7 @@ class HTTPChannel:
         self._chunks: ChunkedBody | None = None  # a chunked body that goes on
         self._take_body: Callable[[Buffer], bool] | None = None
         self._taker_full = self._paused = self._serving = self._closing = self._released = False
-        self._served = self._age = 0
+        self._served = self._age = self._borrowed = 0
         self._certificate: bytes | None = None
         self._certificate_known = False
         self._forwarding = b""
@@ -128,6 +133,7 @@ class HTTPChannel:
         """
         self._take_body = taker
         self._taker_full = not roomy
+        self._account()
         self._settle()
 
     def taker_drained(self) -> None:
@@ -148,6 +154,8 @@ class HTTPChannel:
         """Note that the current request is answered; go on with the next, or close unless *keep*."""
         self._request = self._take_body = None
         self._taker_full = False
+        if self._borrowed:
+            self._account()
         if not keep or self._left or self._chunks is not None or self.gateway.stopping:
             self.close()
             return
@@ -162,6 +170,7 @@ class HTTPChannel:
         self.connection.pause()
         waiting, self._waiting = bytes(self._waiting), b""
         self._released = True
+        self._account()
         return waiting
 
     def forget(self) -> None:
@@ -193,15 +202,12 @@ class HTTPChannel:
             if raw.startswith(b"\r\n"):
                 raw = raw[2:]  # one empty line before a request is forgiven (RFC 9112 section 2.2)
             end = raw.find(b"\r\n\r\n") + 4
+            if end < 4 or end > HEAD_LIMIT:
+                self._begin_head(raw, end)
+                break
+            head, early, rest = raw[:end], b"", raw[end:]
             try:
-                if end < 4 or end > HEAD_LIMIT:
-                    check_unfinished(raw if end < 4 else raw[:end])
-                    self._waiting = bytearray(raw)
-                    self._age = 0
-                    break
-                head = raw[:end]
                 method, target, minor, fields = self._reader.read(head)
-                early, rest = b"", raw[end:]
                 if fields.body:
                     early, rest = self._begin_body(fields.body, rest)
             except BadHead as e:
@@ -222,8 +228,19 @@ class HTTPChannel:
                 break
             self._waiting = b""
         self._serving = False
-        if self._paused or self._left or self._chunks is not None or len(self._waiting) > PIPELINED:
+        if self._waiting or self._paused or (self._request is not None and self._request.fields.body):
+            self._keep_in_bounds()
             self._settle()
+
+    def _begin_head(self, raw: bytes, end: int) -> None:
+        """Keep the beginning of a head, if it can become a good one."""
+        try:
+            check_unfinished(raw if end < 4 else raw[:end])
+        except BadHead as e:
+            self._reject(Refusal(e.code, str(e), close=True))
+        else:
+            self._waiting = bytearray(raw)
+            self._age = 0
 
     def _begin_body(self, body: int, rest: bytes) -> tuple[bytes, bytes]:
         """Split *rest* into what belongs to the body and what comes behind it."""
@@ -256,6 +273,8 @@ class HTTPChannel:
             check_unfinished(waiting, start)
         except BadHead as e:
             self._reject(Refusal(e.code, str(e), close=True))
+        else:
+            self._keep_in_bounds()
 
     def _pass_body(self, data: memoryview) -> None:
         """Pass on what belongs to the body of the current request, and keep what comes behind it."""
@@ -293,6 +312,32 @@ class HTTPChannel:
         self._waiting += data
         if len(self._waiting) > PIPELINED:
             self._settle()
+        self._keep_in_bounds()
+
+    def _keep_in_bounds(self) -> None:
+        """Give up rather than keep what the budget has no room for."""
+        if self._account():
+            return
+        refusal = Refusal(503, _SHORT_OF_MEMORY, details={"retryAfterSeconds": 1}, close=True)
+        if self._request is not None:
+            self._request.fail(refusal)
+        else:
+            self._reject(refusal)
+
+    def _account(self) -> bool:
+        """Borrow for what is kept here, or give back; return False when so much is not left."""
+        held = len(self._waiting)
+        if self._request is not None:
+            held += len(self._request.early)
+        wanted = max(held - ALLOWANCE, 0)
+        budget, more = self.gateway.budget, wanted - self._borrowed
+        if more > 0:
+            if not budget.borrow(more):
+                return False
+        elif more:
+            budget.give_back(-more)
+        self._borrowed = wanted
+        return True
 
     def _settle(self) -> None:
         """Read from the user exactly when there is somewhere to put it."""
@@ -329,6 +374,8 @@ class HTTPChannel:
         request, self._request = self._request, None
         if request is not None:
             request.abandon()
+        self._waiting = b""
+        self._account()
         self._leave()
         self.gateway.forget(self)
 
@@ -344,6 +391,7 @@ class HTTPChannel:
         """Close when everything is sent."""
         self._closing = True
         self._waiting = b""
+        self._account()
         self._age = 0
         self.connection.close()
 
@@ -353,11 +401,17 @@ class HTTPChannel:
             self.close()
 
     def abort(self, reason: str) -> None:
-        """End everything on this connection; say *reason* if it can still be said."""
-        if self._request is None and not self._released:
-            self.close()
-        elif self._request is None or not self._request.refuse_late(reason):
+        """End everything on this connection because who is behind it may not go on."""
+        self.end(Refusal(401, reason, close=True))
+
+    def end(self, refusal: Refusal) -> None:
+        """End everything on this connection; say *refusal* if it can still be said."""
+        if self._released:
             self.connection.abort()
+        elif self._request is None:
+            self.close()
+        else:
+            self._request.fail(refusal)
 
     def tick(self) -> None:
         """Keep the deadlines; called once a second."""

@@ -205,7 +205,7 @@ class Request:
             self.channel.enter(identity, relay.cluster)
             self._exchange = factory = self.proxyClientFactoryClass(self, relay)
             factory.start()
-        except TowerError as e:
+        except Exception as e:  # noqa: BLE001 - as in process
             self.fail(e)
 
     def respond(self, response: Response) -> None:
@@ -286,13 +286,6 @@ class Request:
             )
         )
         self.finish(keep=keep)
-
-    def refuse_late(self, reason: str) -> bool:
-        """Answer 401 for a credential that ended meanwhile; return False if an answer has begun."""
-        if self.started:
-            return False
-        self.fail(Refusal(401, reason, close=True))
-        return True
 
     def finish(self, *, keep: bool) -> None:
         """Note that the answer is complete."""
