@@ -17,8 +17,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tower.conch.ciphers import CIPHERS
 from tower.conch.keys import KeyPair
-from tower.conch.packets import CIPHERS
 from tower.conch.secure import Limits
 from tower.connecting import ConnectFailed, connect
 from tower.listening import listen

@@ -12,10 +12,10 @@ from twisted.trial.unittest import TestCase
 
 from tower.budget import Budget
 from tower.conch.channel import Channel
+from tower.conch.ciphers import CIPHERS
 from tower.conch.hello import AgentHello
 from tower.conch.keys import KeyPair
 from tower.conch.mux import Incoming
-from tower.conch.packets import CIPHERS
 from tower.conch.secure import Limits
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.conch.tunnel import Tunnel
@@ -117,7 +117,7 @@ class RekeyTests(TestCase):
 
         port = listen(reactor, 0, "127.0.0.1", lambda c: _Later(c, accept))
         self.addCleanup(port.stopListening)
-        near = await connect(reactor, "127.0.0.1", port.getHost().port)
+        near = await connect(reactor, "127.0.0.1", port.getHost().port)  # type: ignore[attr-defined]
         far = await accepted
         agent, agent_ssh = self._tunnel(cipher, near, server=False)
         proxy, proxy_ssh = self._tunnel(cipher, far, server=True)

@@ -15,10 +15,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from tower.conch.ciphers import CIPHERS
 from tower.conch.kex import EXCHANGES
 from tower.conch.keys import KeyPair
 from tower.conch.mux import Mux
-from tower.conch.packets import CIPHERS
 from tower.conch.secure import Limits
 
 from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish

@@ -41,6 +41,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTranspor
 from twisted.python.failure import Failure
 
 from tower import __version__
+from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
 from tower.conch.fields import Fields
 from tower.conch.kex import (
     EXCHANGES,
@@ -53,16 +54,7 @@ from tower.conch.kex import (
     make_kexinit,
 )
 from tower.conch.keys import ED25519
-from tower.conch.packets import (
-    CIPHERS,
-    LONGEST_PACKET,
-    ClearOpener,
-    ClearSealer,
-    Opener,
-    Sealer,
-    make_opener,
-    make_sealer,
-)
+from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
 from tower.errors import PeerError
 from tower.pipes import Buffer
 
