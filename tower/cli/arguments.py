@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
-import os
 import re
+from collections.abc import Mapping
 from typing import NoReturn
 
 import tower
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: {message}; '{self.prog} --help' shows how\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return the parser; what it makes has `run`, or `forward` or `version` for the commands of their own."""
     top = Parser(
         prog="tower",
@@ -40,13 +40,13 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--state-dir",
         metavar="S",
-        default=os.environ.get("TOWER_STATE_DIR"),
+        default=environ.get("TOWER_STATE_DIR"),
         help="state directory of the proxy on this machine",
     )
     top.add_argument(
         "--kubeconfig",
         metavar="F",
-        default=os.environ.get("TOWER_KUBECONFIG"),
+        default=environ.get("TOWER_KUBECONFIG"),
         help="an administrator's kubeconfig for Tower's API; goes before --state-dir",
     )
     top.add_argument("--context", metavar="C", help="context of that kubeconfig (default: its current one)")

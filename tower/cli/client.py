@@ -79,7 +79,7 @@ class Client:
                 f"({error.verify_message}): is it another proxy, or was its CA replaced? Get a new kubeconfig"
             )
         if isinstance(error, ssl.SSLError):
-            return f"TLS with {server} failed: {error.reason or error}"
+            return f"TLS with {server} failed: {error}"
         if isinstance(error, TimeoutError):
             return f"no answer from {server} in {TIMEOUT:g} s: is a firewall in between?"
         if isinstance(error, OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import tower
@@ -20,13 +20,17 @@ from .errors import CallFailed, CommandFailed
 ADMIN_KUBECONFIG = "admin.kubeconfig"
 
 
-def main(argv: Sequence[str] | None = None, client: Callable[[KubeAccess], Client] = Client) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    client: Callable[[KubeAccess], Client] = Client,
+    environ: Mapping[str, str] = os.environ,
+) -> int:
     """Run the command; return its exit code.
 
     :param argv: the words after the program's name; by default this process'.
     :param client: makes what calls the API.
     """
-    options = parser().parse_args(argv)
+    options = parser(environ).parse_args(argv)
     try:
         text = _run(options, client)
     except TowerError as e:

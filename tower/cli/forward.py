@@ -7,7 +7,6 @@ import getpass
 import json
 import ssl
 import sys
-import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -141,6 +140,7 @@ class Local:
     """Receiver of a connection of this machine until its stream is open; takes one piece at most.
 
     :ivar opening: the attempt to open the stream, given up when the connection goes.
+    :ivar is_over: the connection has gone.
     """
 
     opening: Deferred[None] | None = None
@@ -148,7 +148,7 @@ class Local:
     def __init__(self, pipe: Pipe) -> None:
         self.pipe = pipe
         self._early = b""
-        self._over = self._ended = False
+        self.is_over = self._ended = False
 
     def received(self, data: memoryview) -> None:
         """Keep the first bytes, and no more."""
@@ -164,14 +164,14 @@ class Local:
 
     def closed(self, reason: Exception) -> None:
         """Give the stream up."""
-        self._over = True
+        self.is_over = True
         if self.opening is not None:
             self.opening.cancel()
 
     def fail(self) -> None:
         """Close the connection: there is no stream for it."""
-        if not self._over:
-            self.pipe.abort()
+        self.opening = None
+        self.pipe.abort()
 
     def carry(self, stream: Pipe, leftover: bytes) -> None:
         """Copy both ways from now on; *leftover* came on the stream already."""
@@ -180,7 +180,7 @@ class Local:
         if leftover:
             self.pipe.send(leftover)
         join(self.pipe, stream)
-        if self._ended and not self._over:
+        if self._ended and not self.is_over:
             self.pipe.receiver.ended()
 
 
@@ -206,7 +206,7 @@ class Forwarder:
 
     def accept(self, connection: Pipe) -> Local:
         """Take a new connection; see `tower.listening.listen`."""
-        local = Local(connection)
+        connection.receiver = local = Local(connection)  # now: all may be over before we return
         local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
         return local
 
@@ -227,9 +227,9 @@ class Forwarder:
         local.carry(stream, leftover)
 
     def _failed(self, failure: Failure, local: Local) -> None:
-        local.fail()
-        if failure.check(CancelledError):
+        if local.is_over or failure.check(CancelledError):
             return  # the one who asked has gone
+        local.fail()
         error = failure.value
         self._say(str(error) if isinstance(error, TowerError) else f"{type(error).__name__}: {error}")
 
@@ -242,6 +242,7 @@ class Credential:
     """What opens the streams: a file that is for the cluster, or a token that is asked for and renewed.
 
     :param in_thread: calls something that blocks, in a thread.
+    :param epoch: returns the time, s since the epoch.
     """
 
     def __init__(
@@ -251,9 +252,11 @@ class Credential:
         target: str,
         user: str,
         in_thread: Callable[[Callable[[], Way]], Deferred[Way]],
+        epoch: Callable[[], float],
     ) -> None:
         self._client = client
         self._in_thread = in_thread
+        self._epoch = epoch
         self._name = name
         self._target = target
         self._user = user
@@ -283,7 +286,7 @@ class Credential:
 
     def _good_way(self) -> Deferred[Way]:
         current = self._current
-        if current is not None and (current.until is None or current.until - time.time() > EARLY):
+        if current is not None and (current.until is None or current.until - self._epoch() > EARLY):
             return succeed(current)
         return self._in_thread(self._ask).addCallback(self._renewed)
 
@@ -335,6 +338,7 @@ def forward(client: Client, options: argparse.Namespace) -> None:
         options.target,
         options.user or getpass.getuser(),
         lambda ask: deferToThreadPool(reactor, reactor.getThreadPool(), ask),
+        reactor.seconds,
     )
 
     def dial(way: Way) -> Deferred[Connection]:

@@ -1,0 +1,115 @@
+"""Tests for `tower.cli.client`."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.trust import NOW, authority
+from tower.cli.client import Client, bearer_token, open_connection, quoted, server_address, tls_context
+from tower.cli.errors import CallFailed, CommandFailed
+from tower.kube.kubeconfig import KubeAccess
+
+SERVER = "https://tower.example.org:8443"
+
+
+class Broken:
+    """A connection on which *error* happens."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self.closed = False
+
+    def request(self, *_: Any) -> None:
+        """Fail."""
+        raise self._error
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True
+
+
+def _same(connection: Any) -> Any:
+    return connection
+
+
+class CallTests(SynchronousTestCase):
+    """What goes wrong is told in one line that names the server and the cure."""
+
+    def test_network(self) -> None:
+        """Refused, too late, not TLS, not the right server, no HTTP."""
+        wrong = ssl.SSLCertVerificationError(1, "x")
+        wrong.verify_message = "self-signed certificate"
+        for error, text in (
+            (ConnectionRefusedError(111, "Connection refused"), "is tower-proxy running there?"),
+            (TimeoutError("timed out"), "no answer"),
+            (wrong, "not the one that the kubeconfig names (self-signed certificate)"),
+            (ssl.SSLError(1, "WRONG_VERSION_NUMBER"), "TLS with"),
+            (http.client.BadStatusLine("x"), "did not answer as a proxy of Tower does"),
+        ):
+            broken: Any = Broken(error)
+            with self.assertRaises(CommandFailed) as caught:
+                Client(KubeAccess(SERVER), partial(_same, broken)).call("GET", "/version")
+            self.assertIn(text, str(caught.exception))
+            self.assertIn(SERVER, str(caught.exception))
+            self.assertNotIsInstance(caught.exception, CallFailed)
+            self.assertTrue(broken.closed)
+
+    def test_quoted(self) -> None:
+        """Nothing that ends a path's element stands in one."""
+        self.assertEqual(quoted("SHA256:a_b-c"), "SHA256:a_b-c")
+        self.assertEqual(quoted("../a?b#c d"), "..%2Fa%3Fb%23c%20d")
+
+
+class AccessTests(SynchronousTestCase):
+    """A kubeconfig's way in."""
+
+    def test_token(self) -> None:
+        """A token file goes before the token, is read each time, and is named when it cannot be."""
+        path = Path(self.mktemp())
+        access = KubeAccess(SERVER, token="inline", token_file=path)
+        self.assertIn(str(path), str(self.assertRaises(CommandFailed, bearer_token, access)))
+        path.write_text("one\n")
+        self.assertEqual(bearer_token(access), "one")
+        path.write_text("two\n")
+        self.assertEqual(bearer_token(access), "two")
+        self.assertEqual(bearer_token(KubeAccess(SERVER, token="inline")), "inline")
+
+    def test_address(self) -> None:
+        """Host, port and TLS of a server's URL."""
+        for server, expected in (
+            (SERVER, ("tower.example.org", 8443, True)),
+            ("https://[fd00::1]", ("fd00::1", 443, True)),
+            ("http://h", ("h", 80, False)),
+        ):
+            self.assertEqual(server_address(KubeAccess(server)), expected)
+
+    def test_certificate(self) -> None:
+        """A client certificate comes from memory; a broken one is an error of one line."""
+        one = authority()
+        issued = one.client_certificate("root", [], "", "", 3600, NOW)
+        context = tls_context(KubeAccess(SERVER, one.pem, issued.certificate_pem, issued.key_pem))
+        self.assertEqual(len(context.get_ca_certs()), 1)
+        self.assertTrue(context.check_hostname)
+        broken = KubeAccess(SERVER, one.pem, issued.certificate_pem, b"-----BEGIN PRIVATE KEY-----\n")
+        self.assertIn("broken", str(self.assertRaises(CommandFailed, tls_context, broken)))
+        self.assertIn(
+            "broken", str(self.assertRaises(CommandFailed, tls_context, KubeAccess(SERVER, b"\xff")))
+        )
+
+    def test_insecure(self) -> None:
+        """Verification is off only where the file says so."""
+        self.assertEqual(tls_context(KubeAccess(SERVER)).verify_mode, ssl.CERT_REQUIRED)
+        self.assertEqual(tls_context(KubeAccess(SERVER, insecure=True)).verify_mode, ssl.CERT_NONE)
+
+    def test_http_proxy(self) -> None:
+        """A kubeconfig's proxy is the way to the server."""
+        access = KubeAccess(SERVER, proxy_url="http://proxy.example.org:3128")
+        connection = open_connection(access)
+        self.assertEqual((connection.host, connection.port), ("proxy.example.org", 3128))
+        self.assertEqual(open_connection(KubeAccess("http://127.0.0.1:1")).port, 1)

@@ -1,0 +1,339 @@
+"""Tests for `tower.cli`: the commands, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+import yaml
+
+from tests.cli.clikit import CommandTestCase, FakeConnection, FakeResponse
+from tests.trust import NOW
+from tests.web.apikit import HOST_KEY, FakeTunnel
+from tower import __version__
+from tower.web.issuing import Published
+
+FINGERPRINT = "SHA256:a/b+c"
+
+
+class ClusterTests(CommandTestCase):
+    """`tower cluster …`."""
+
+    def enrol(self) -> None:
+        """Enrol an agent."""
+        token = self.successResultOf(self.tokens.mint("alpha"))
+        self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
+
+    def test_add(self) -> None:
+        """A new cluster is there, and the next step is named."""
+        self.assertIn("tower join alpha", self.good("cluster", "add", "alpha"))
+        self.assertTrue(self.clusters.require("alpha").enabled)
+
+    def test_add_what_exists(self) -> None:
+        """The name, and the cure."""
+        self.add("alpha")
+        said = self.bad("cluster", "add", "alpha")
+        self.assertIn("alpha", said)
+        self.assertIn("tower cluster remove alpha", said)
+
+    def test_add_bad_name(self) -> None:
+        """What a name has to be."""
+        self.assertIn("lower case", self.bad("cluster", "add", "Alpha"))
+
+    def test_list(self) -> None:
+        """A table for people, one name a line, or the objects."""
+        self.assertIn("tower cluster add", self.good("cluster", "list"))
+        self.add("alpha")
+        self.add("beta")
+        lines = self.good("cluster", "list").splitlines()
+        self.assertEqual(lines[0].split()[0], "NAME")
+        self.assertTrue(lines[0].endswith("LAST SEEN   AGE"))
+        self.assertEqual([line.split()[0] for line in lines[1:]], ["alpha", "beta"])
+        self.assertIn("ENDPOINT", self.good("cluster", "list", "-o", "wide"))
+        self.assertEqual(self.good("cluster", "list", "-o", "name"), "alpha\nbeta\n")
+        self.assertEqual(json.loads(self.good("cluster", "list", "-o", "json"))["kind"], "ClusterList")
+        self.assertEqual(yaml.safe_load(self.good("cluster", "list", "-o", "yaml"))["kind"], "ClusterList")
+
+    def test_list_names_of_none(self) -> None:
+        """Without clusters there is no output for programs."""
+        self.assertEqual(self.good("cluster", "list", "-o", "name"), "")
+
+    def test_show(self) -> None:
+        """Facts, conditions, agents."""
+        self.add("alpha")
+        self.successResultOf(
+            self.clusters.set_condition("alpha", "AgentAvailable", "True", "Connected", "An agent came.")
+        )
+        self.enrol()
+        said = self.good("cluster", "show", "alpha")
+        self.assertRegex(said, r"(?m)^Name: +alpha$")
+        self.assertRegex(said, r"(?m)^Port: +6000$")
+        self.assertRegex(said, r"(?m)^Last seen: +never$")
+        self.assertRegex(said, r"(?m)^AgentAvailable +True .* An agent came\.$")
+        self.assertIn(FINGERPRINT, said)
+        self.assertEqual(json.loads(self.good("cluster", "show", "alpha", "-o", "json"))["kind"], "Cluster")
+
+    def test_switch(self) -> None:
+        """Disable and enable."""
+        self.add("alpha")
+        self.good("cluster", "disable", "alpha")
+        self.assertFalse(self.clusters.require("alpha").enabled)
+        self.good("cluster", "enable", "alpha")
+        self.assertTrue(self.clusters.require("alpha").enabled)
+
+    def test_remove(self) -> None:
+        """Gone is gone."""
+        self.add("alpha")
+        self.good("cluster", "remove", "alpha")
+        self.assertIsNone(self.clusters.get("alpha"))
+
+    def test_what_is_not_there(self) -> None:
+        """Each command names the cluster that is not there, and the cure."""
+        for words in (
+            ("cluster", "show"),
+            ("cluster", "enable"),
+            ("cluster", "disable"),
+            ("cluster", "remove"),
+            ("cluster", "agents"),
+            ("join",),
+            ("kubeconfig", "--user", "jane"),
+        ):
+            said = self.bad(*words, "nope")
+            self.assertIn("there is no cluster nope", said)
+            self.assertIn("tower cluster list", said)
+        self.assertIn("nope", self.bad("cluster", "revoke", "nope", FINGERPRINT))
+
+    def test_impossible_names(self) -> None:
+        """A name that no cluster can have never becomes a path."""
+        for name in ("../beta", "a/b", "", "A", "alpha?x=y", "%61"):
+            self.assertIn(repr(name), self.bad("cluster", "remove", name))
+        self.assertEqual(self.connection.requests, [])
+
+    def test_agents(self) -> None:
+        """Enrolled keys, and the live tunnels of each."""
+        self.add("alpha")
+        self.assertIn("tower join alpha", self.good("cluster", "agents", "alpha"))
+        self.enrol()
+        self.tunnels.add(FakeTunnel("alpha", FINGERPRINT))
+        said = self.good("cluster", "agents", "alpha").splitlines()
+        self.assertEqual(
+            re.split(" {3,}", said[0]), ["NAME", "ENROLLED", "ADDRESS", "SINCE", "VERSION", "ROUND TRIP"]
+        )
+        self.assertEqual(said[1].split()[0], FINGERPRINT)
+        self.assertTrue(said[1].endswith("1.2.3     4.2ms"), said[1])
+        answer = json.loads(self.good("cluster", "agents", "alpha", "-o", "json"))
+        self.assertEqual(answer["items"][0]["status"]["tunnels"][0]["address"], "192.0.2.1:4711")
+
+    def test_revoke(self) -> None:
+        """A fingerprint is taken as it is shown, slash and plus included."""
+        self.add("alpha")
+        self.enrol()
+        self.good("cluster", "revoke", "alpha", FINGERPRINT)
+        self.assertFalse(self.tokens.is_enrolled("alpha", FINGERPRINT))
+        self.assertIn("tower cluster agents alpha", self.bad("cluster", "revoke", "alpha", FINGERPRINT))
+
+
+class JoinTests(CommandTestCase):
+    """`tower join`."""
+
+    def test_line(self) -> None:
+        """Standard output is exactly the one line that scripts rely on."""
+        self.add("alpha")
+        said = self.good("join", "alpha")
+        pattern = (
+            r"env TOWER_TOKEN=tower-[A-Za-z0-9_-]{43} twistd --pidfile= -n tower-agent --name alpha "
+            r"--proxy-server wss://tower\.example\.org:8443 --host-key SHA256:h{43} "
+            r"--ca-hash sha256:[0-9a-f]{64}\n"
+        )
+        self.assertIsNotNone(re.fullmatch(pattern, said), said)
+        self.assertIn(HOST_KEY, said)
+
+    def test_options(self) -> None:
+        """Time to live and uses reach the token."""
+        self.add("alpha")
+        self.good("join", "alpha", "--ttl", "2h", "--uses", "3")
+        (record,) = self.store.snapshot("jointokens").values()
+        self.assertEqual((record.value["uses"], record.value["expires"]), (3, NOW + 7200))
+
+    def test_bad_options(self) -> None:
+        """A wrong value is named with what would be right."""
+        self.add("alpha")
+        self.assertIn("'soon'", self.bad("join", "alpha", "--ttl", "soon"))
+        for value in ("0", "x", "-1"):
+            self.assertIn("--uses", self.bad("join", "alpha", "--uses", value))
+
+
+class UnpublishedTests(CommandTestCase):
+    """A proxy on all addresses that nobody gave a name."""
+
+    published = Published("0.0.0.0", None, 8443)
+
+    def test_names_the_flag(self) -> None:
+        """Neither join nor kubeconfig ever print 0.0.0.0 as an address; they name the flag."""
+        self.add("alpha")
+        for words in (("join", "alpha"), ("kubeconfig", "alpha", "--user", "jane")):
+            said = self.bad(*words)
+            self.assertIn("--publish-service-address", said)
+            self.assertNotIn("://0.0.0.0", said)
+
+
+class KubeconfigTests(CommandTestCase):
+    """`tower kubeconfig`."""
+
+    def test_defaults(self) -> None:
+        """Standard output is the file, names in it are unique per cluster."""
+        self.add("alpha")
+        config = yaml.safe_load(self.good("kubeconfig", "alpha", "--user", "jane", "--group", "dev"))
+        self.assertEqual(config["current-context"], "jane@tower-alpha")
+        self.assertIn("client-key-data", config["users"][0]["user"])
+        (record,) = self.store.snapshot("credentials").values()
+        self.assertEqual((record.value["user"], record.value["groups"]), ("jane", ["dev"]))
+        self.assertEqual(record.value["expires"], NOW + 8 * 3600)
+
+    def test_options(self) -> None:
+        """Groups, time to live, way and kind of credential."""
+        self.add("alpha")
+        words = ("--user", "jane", "--group", "dev", "--group", "qa", "--ttl", "1h", "--via", "port")
+        config = yaml.safe_load(self.good("kubeconfig", "alpha", *words, "--auth", "token"))
+        self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:6000")
+        self.assertIn("token", config["users"][0]["user"])
+        (record,) = self.store.snapshot("credentials").values()
+        self.assertEqual((record.value["groups"], record.value["expires"]), (["dev", "qa"], NOW + 3600))
+
+    def test_bad_options(self) -> None:
+        """Each is named, with the cure."""
+        self.add("alpha")
+        for words, text in (
+            ((), "--user"),
+            (("--user", "system:admin"), "system:"),
+            (("--user", "jane", "--ttl", "25h"), "--max-credential-ttl"),
+            (("--user", "jane", "--via", "air"), "--via"),
+            (("--user", "jane", "--auth", "x"), "--auth"),
+        ):
+            self.assertIn(text, self.bad("kubeconfig", "alpha", *words))
+
+
+class CredentialTests(CommandTestCase):
+    """`tower credential …`."""
+
+    def test_list_and_revoke(self) -> None:
+        """What was issued is shown, can be taken back, and is gone then."""
+        self.add("alpha")
+        self.assertEqual(self.good("credential", "list"), "no credentials\n")
+        self.good("kubeconfig", "alpha", "--user", "jane")
+        self.successResultOf(self.credentials.issue_token("", "root", ["tower:admins"], 60))
+        self.assertEqual(len(self.good("credential", "list").splitlines()), 3)
+        line = self.good("credential", "list", "--cluster", "alpha").splitlines()[1]
+        self.assertEqual(line.split()[1:3], ["alpha", "jane"])
+        answer = json.loads(self.good("credential", "list", "--cluster", "alpha", "-o", "json"))
+        self.assertEqual(answer["items"][0]["spec"]["user"], "jane")
+        name = line.split()[0]
+        self.good("credential", "revoke", name)
+        self.assertEqual(self.good("credential", "list", "--cluster", "alpha"), "no credentials\n")
+        self.assertIn("tower credential list", self.bad("credential", "revoke", name))
+
+
+class WayInTests(CommandTestCase):
+    """Which proxy, and what if it is not there."""
+
+    def test_which_proxy(self) -> None:
+        """Without any way in, both are named."""
+        said = self.bad("cluster", "list", state=False)
+        self.assertIn("--state-dir", said)
+        self.assertIn("--kubeconfig", said)
+
+    def test_no_file(self) -> None:
+        """A state directory without a running proxy's file says what is missing."""
+        os.remove(f"{self.state}/admin.kubeconfig")
+        said = self.bad("cluster", "list")
+        self.assertIn("admin.kubeconfig", said)
+        self.assertIn("tower-proxy", said)
+
+    def test_broken_file(self) -> None:
+        """A file that is no kubeconfig is named."""
+        with open(f"{self.state}/admin.kubeconfig", "w", encoding="utf-8") as file:
+            file.write("{")
+        self.assertIn("admin.kubeconfig", self.bad("cluster", "list"))
+
+    def test_environment(self) -> None:
+        """The environment says what a flag would."""
+        self.environ["TOWER_STATE_DIR"] = self.state
+        self.assertEqual(self.run_tower("cluster", "list", state=False)[0], 0)
+        self.environ["TOWER_KUBECONFIG"] = "/nowhere/admin.kubeconfig"
+        self.assertIn("/nowhere", self.bad("cluster", "list", state=False))
+
+    def test_kubeconfig_goes_first(self) -> None:
+        """A kubeconfig that is named goes before the state directory."""
+        path = f"{self.state}/admin.kubeconfig"
+        code, _, _ = self.run_tower(
+            "--kubeconfig", path, "--state-dir", "/nowhere", "cluster", "list", state=False
+        )
+        self.assertEqual(code, 0)
+
+    def test_token_is_sent(self) -> None:
+        """The credential goes in the header, the program says who it is."""
+        self.good("cluster", "list")
+        ((method, target, headers),) = self.connection.requests
+        self.assertEqual((method, target), ("GET", "/apis/cluster.kubesphere.io/v1alpha1/clusters"))
+        self.assertEqual(headers["Authorization"], "Bearer t0ken")
+        self.assertEqual(headers["User-Agent"], f"tower/{__version__}")
+
+    def test_expired(self) -> None:
+        """A credential that the proxy does not take says where a new one is."""
+        body = json.dumps({"kind": "Status", "reason": "Unauthorized", "message": "it expired"}).encode()
+        self.connection = _always(401, body)
+        said = self.bad("cluster", "list")
+        self.assertIn("it expired", said)
+        self.assertIn("renews", said)
+
+    def test_no_proxy_of_tower(self) -> None:
+        """Something else that answers is named as such."""
+        for code, body in ((200, b"<html>"), (502, b""), (200, b"[]")):
+            self.connection = _always(code, body)
+            self.assertIn("127.0.0.1:8443", self.bad("cluster", "list"))
+
+    def test_version(self) -> None:
+        """The command's own version, and the proxy's where it is known."""
+        self.connection = _always(200, b'{"gitVersion":"v9.9.9"}')
+        self.assertEqual(self.good("version"), f"tower {__version__}\nproxy v9.9.9\n")
+        self.assertEqual(self.good("version", "--client"), f"tower {__version__}\n")
+        self.assertEqual(self.run_tower("version", state=False), (0, f"tower {__version__}\n", ""))
+
+    def test_help(self) -> None:
+        """Every command has a help text that says more than its name."""
+        for words in (
+            (),
+            ("cluster",),
+            *(("cluster", name) for name in ("add", "list", "show", "enable", "disable")),
+            *(("cluster", name) for name in ("remove", "agents", "revoke")),
+            ("join",),
+            ("kubeconfig",),
+            ("credential",),
+            ("credential", "list"),
+            ("credential", "revoke"),
+            ("forward",),
+            ("version",),
+        ):
+            code, out, _ = self.run_tower(*words, "--help")
+            self.assertEqual(code, 0)
+            self.assertIn("usage: tower", out)
+            self.assertGreater(len(out.splitlines()), 4, words)
+
+    def test_wrong_words(self) -> None:
+        """What is no command or option is named in one line."""
+        for words, text in (
+            ((), "COMMAND"),
+            (("frob",), "frob"),
+            (("cluster", "frob"), "frob"),
+            (("cluster", "list", "--frob"), "--frob"),
+            (("cluster", "list", "-o", "xml"), "xml"),
+            (("cluster", "add"), "NAME"),
+            (("clus", "list"), "clus"),
+            (("forward", "alpha", "pg"), "--listen"),
+        ):
+            self.assertIn(text, self.bad(*words))
+
+
+def _always(code: int, body: bytes) -> FakeConnection:
+    return FakeConnection(lambda *_: FakeResponse(code, body))

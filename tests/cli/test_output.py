@@ -1,0 +1,43 @@
+"""Tests for `tower.cli.output`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.cli import output
+
+ANSWER = {
+    "kind": "Table",
+    "columnDefinitions": [
+        {"name": "Name", "priority": 0},
+        {"name": "Last seen", "priority": 1},
+        {"name": "On"},
+    ],
+    "rows": [{"cells": ["alpha", "now", True]}, {"cells": ["b", None, False]}],
+}
+
+
+class OutputTests(SynchronousTestCase):
+    """What people read."""
+
+    def test_table(self) -> None:
+        """Columns stand below each other; those of lower priority are for `wide`."""
+        self.assertEqual(output.table(ANSWER), "NAME    ON\nalpha   true\nb       false")
+        self.assertEqual(
+            output.table(ANSWER, wide=True),
+            "NAME    LAST SEEN   ON\nalpha   now         true\nb       <none>      false",
+        )
+
+    def test_empty(self) -> None:
+        """A table without rows is said in words."""
+        self.assertEqual(output.table({**ANSWER, "rows": []}, empty="nothing"), "nothing")
+
+    def test_pairs(self) -> None:
+        """Values stand below each other."""
+        self.assertEqual(output.pairs([("A", 1), ("Long", "")]), "A:     1\nLong:  <none>")
+
+    def test_structured(self) -> None:
+        """YAML and JSON keep the order and what is not ASCII."""
+        value = {"b": "ü", "a": 1}
+        self.assertEqual(output.as_yaml(value), "b: ü\na: 1")
+        self.assertEqual(output.as_json(value), '{\n    "b": "ü",\n    "a": 1\n}')
