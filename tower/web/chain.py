@@ -6,7 +6,7 @@ or takes its time (returns a `Deferred` that fires with None or fails).  `user_c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
@@ -89,22 +89,23 @@ class Chain:
 
         :param cluster: where it wants to go; empty for Tower's own API.
         """
-        for number, admit in enumerate(self._filters):
+        filters = iter(self._filters)
+        for admit in filters:
             waiting = admit(request, cluster)
             if waiting is not None:
-                return Deferred.fromCoroutine(self._go_on(waiting, number + 1, request, cluster, end))
+                return Deferred.fromCoroutine(self._go_on(waiting, filters, request, cluster, end))
         return end()
 
     async def _go_on(
         self,
         waiting: Deferred[None],
-        number: int,
+        rest: Iterator[Filter],
         request: Request,
         cluster: str,
         end: Callable[[], Outcome | Deferred[Outcome]],
     ) -> Outcome:
         await waiting
-        for admit in self._filters[number:]:
+        for admit in rest:
             more = admit(request, cluster)
             if more is not None:
                 await more

@@ -27,11 +27,11 @@ OK = Response(
     200, b"ok\n", ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
 )
 
-CLUSTERS = b"/clusters/"
 TOWER_STREAM = b"tower-stream"
 #: The subprotocols by which agents are known.
 AGENT_PROTOCOLS = frozenset({b"tower-v2"})
 
+_CLUSTER = re.compile(rb"/clusters/([^/?]*)")
 _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
 _PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
@@ -65,8 +65,9 @@ class FrontDoor:
     def __call__(self, request: Request) -> Answer:
         """Return where *request* goes."""
         target = request.target
-        if target.startswith(CLUSTERS):
-            return self._to_cluster(request, target)
+        to_cluster = _CLUSTER.match(target)
+        if to_cluster is not None:
+            return self._to_cluster(request, to_cluster[1], to_cluster.end())
         path = request.path
         if asks_for_agent(request, path):
             return self._agent
@@ -81,15 +82,11 @@ class FrontDoor:
             return self._chain(request, "", lambda: self._api(request))
         raise _nothing_here(path)
 
-    def _to_cluster(self, request: Request, target: bytes) -> Answer:
-        end = len(CLUSTERS)
-        while end < len(target) and target[end] not in b"/?":
-            end += 1
-        name = target[len(CLUSTERS) : end]
+    def _to_cluster(self, request: Request, name: bytes, end: int) -> Answer:
         way = self._ways.get(name) or self._new_way(name)
         upgrade = request.fields.upgrade
         if upgrade and upgrade.lower() == TOWER_STREAM:
-            return self._chain(request, way.name, lambda: _raw_stream(way.name, target[end:]))
+            return self._chain(request, way.name, lambda: _raw_stream(way.name, request.target[end:]))
         return self._chain(request, way.name, way.end)
 
     def _new_way(self, name: bytes) -> _Way:
@@ -98,7 +95,7 @@ class FrontDoor:
             raise Refusal(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
         if len(self._ways) >= _WAYS:
             self._ways.clear()
-        way = self._ways[name] = _Way(name.decode("ascii"), CLUSTERS + name)
+        way = self._ways[name] = _Way(name.decode("ascii"), b"/clusters/" + name)
         return way
 
     def _probe(self, request: Request, path: bytes) -> Response:
