@@ -20,7 +20,6 @@ Of Conch's internals it touches these, here and nowhere else: ``_keyExchangeStat
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from attrs import frozen
@@ -37,10 +36,9 @@ from twisted.conch.ssh.transport import (
 )
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTransport
+from twisted.internet.interfaces import IReactorTime, ITCPTransport
 from twisted.python.failure import Failure
 
-from tower import __version__
 from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
 from tower.conch.fields import Fields
 from tower.conch.kex import (
@@ -55,13 +53,10 @@ from tower.conch.kex import (
 )
 from tower.conch.keys import ED25519
 from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
+from tower.conch.timers import Timers
+from tower.conch.versions import OURS, take_version
 from tower.errors import PeerError
 from tower.pipes import Buffer
-
-_VERSION_LINE = re.compile(rb"SSH-(?:2\.0|1\.99)-[!-~][ -~]*")
-#: RFC 4253 section 4.2: the longest version line with its CRLF, B, and what a server may say before it.
-_LONGEST_VERSION = 255
-_LONGEST_PREFACE = 4096
 
 #: Messages nobody knows that are answered before the connection is given up.
 _UNKNOWN_MESSAGES = 100
@@ -128,7 +123,7 @@ class SecureTransport(SSHTransportBase):
     :ivar lost: fires with the reason, an exception, when the connection is gone.
     """
 
-    ourVersionString = b"SSH-2.0-Tower_" + __version__.encode()
+    ourVersionString = OURS
     supportedKeyExchanges = EXCHANGES
     supportedPublicKeys = [ED25519]
     supportedCiphers = list(CIPHERS)
@@ -160,36 +155,21 @@ class SecureTransport(SSHTransportBase):
         self._held_bytes = 0
         self._incoming_keys: tuple[bytes, bytes, bytes] | None = None
         self._unknown = 0
-        self._timers: dict[str, IDelayedCall] = {}
+        self._timers = Timers(clock)
 
     # -- timers and the connection's life
-
-    def _set_timer(self, name: str, delay: float, call: Callable[[], None]) -> None:
-        self._cancel_timer(name)
-
-        def due() -> None:
-            del self._timers[name]
-            call()
-
-        self._timers[name] = self.clock.callLater(delay, due)
-
-    def _cancel_timer(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
 
     def connectionMade(self) -> None:
         """Introduce ourselves and start the first key exchange."""
         assert self.transport is not None
-        self._set_timer("handshake", self.limits.handshake, self._too_slow)
+        self._timers.set("handshake", self.limits.handshake, self._too_slow)
         self.transport.write(self.ourVersionString + b"\r\n")
         self.sendKexInit()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """Stop everything and report why."""
         self._over = True
-        for name in list(self._timers):
-            self._cancel_timer(name)
+        self._timers.cancel_all()
         service, self.service = self.service, None
         if service is not None:
             service.serviceStopped()
@@ -225,9 +205,8 @@ class SecureTransport(SSHTransportBase):
         assert self.transport is not None
         self._over = True
         self._reason = reason.with_traceback(None)
-        for name in list(self._timers):
-            self._cancel_timer(name)
-        self._set_timer("close", _CLOSE_GRACE, self.transport.abortConnection)
+        self._timers.cancel_all()
+        self._timers.set("close", _CLOSE_GRACE, self.transport.abortConnection)
         self.transport.loseConnection()
 
     def sendDisconnect(self, reason: int, desc: bytes | str) -> None:
@@ -252,8 +231,8 @@ class SecureTransport(SSHTransportBase):
 
     def greeted(self) -> None:
         """The handshake is over: its deadline no longer counts, and keys are changed by time."""
-        self._cancel_timer("handshake")
-        self._set_timer("rekey", self.limits.rekey_seconds, self.start_rekey)
+        self._timers.cancel("handshake")
+        self._timers.set("rekey", self.limits.rekey_seconds, self.start_rekey)
 
     # -- packets in
 
@@ -278,23 +257,12 @@ class SecureTransport(SSHTransportBase):
             self.rekey_if_due()
 
     def _take_version(self) -> bool:
-        """Take the peer's version line off the front; return whether it has come (RFC 4253 section 4.2)."""
-        while (end := self._unparsed.find(b"\n")) >= 0:
-            line = bytes(self._unparsed[:end]).removesuffix(b"\r")
-            if line.startswith(b"SSH-"):
-                if end >= _LONGEST_VERSION or not _VERSION_LINE.fullmatch(line):
-                    raise PeerError("an unsupported SSH version")
-                del self._unparsed[: end + 1]
-                self.gotVersion = True
-                self.otherVersionString = line
-                return True
-            if not self.isClient:
-                raise PeerError("no SSH version line")
-            del self._unparsed[: end + 1]
-        limit = _LONGEST_PREFACE if self.isClient else _LONGEST_VERSION
-        if len(self._unparsed) > limit or self._early_bytes > _LONGEST_PREFACE:
-            raise PeerError("no SSH version line")
-        return False
+        """Take the peer's version line; return whether it has come."""
+        line = take_version(self._unparsed, self._early_bytes, from_server=self.isClient)
+        if line is None:
+            return False
+        self.gotVersion, self.otherVersionString = True, line
+        return True
 
     def getPacket(self) -> bytes | None:
         """Return the next whole packet's payload, or None while there is none."""
@@ -434,7 +402,7 @@ class SecureTransport(SSHTransportBase):
         self.sendPacket(MSG_KEXINIT, self.ourKexInitPayload[1:])
         self._keyExchangeState = self._KEY_EXCHANGE_REQUESTED
         self._sending_held = True
-        self._set_timer("exchange", self.limits.exchange, self._exchange_too_slow)
+        self._timers.set("exchange", self.limits.exchange, self._exchange_too_slow)
         self.on_exchange()
 
     def _exchange_too_slow(self) -> None:
@@ -476,11 +444,11 @@ class SecureTransport(SSHTransportBase):
         self.opener = make_opener(cipher, key, iv, sequence, limit)
         self._order.finished()
         self._keyExchangeState = self._KEY_EXCHANGE_NONE
-        self._cancel_timer("exchange")
+        self._timers.cancel("exchange")
         if first:
             self.secured()
         else:
-            self._set_timer("rekey", self.limits.rekey_seconds, self.start_rekey)
+            self._timers.set("rekey", self.limits.rekey_seconds, self.start_rekey)
 
     def secured(self) -> None:
         """Called once, when the first key exchange is over.  Override.
