@@ -31,18 +31,21 @@ class PipeTransport:
         self._streaming = False
         self._full = False
         self._clean = False
+        self._held = False
+        self._pulling = self._pulled = False
         self._released = False
 
     def start(self) -> None:
-        """Connect the protocol and let bytes flow."""
+        """Connect the protocol and let bytes flow, unless it pauses at once."""
         self.pipe.receiver = self
         self._protocol.makeConnection(self)
-        if not self._released:
+        if not (self._released or self._held):
             self.pipe.resume()
 
     def release(self) -> Pipe:
         """Give the pipe back, paused; the protocol hears nothing more, and its writes go nowhere."""
         self._released = self.disconnecting = True
+        self._producer = None
         self.pipe.pause()
         return self.pipe
 
@@ -55,8 +58,11 @@ class PipeTransport:
     def ended(self) -> None:
         """Half close as Twisted does it: tell a protocol that knows it, close for any other."""
         self._clean = True
+        if self._released:
+            return
         half = getattr(self._protocol, "readConnectionLost", None)
         if half is None:
+            self.disconnecting = True
             self.pipe.close()
         else:
             half()
@@ -64,12 +70,32 @@ class PipeTransport:
     def drained(self) -> None:
         """Let the producer go on."""
         self._full = False
-        if self._producer is not None:
+        if self._producer is None:
+            return
+        if self._streaming:
             self._producer.resumeProducing()
+        else:
+            self._pull()
+
+    def _pull(self) -> None:
+        """Have a pull producer write until the pipe is full; one that writes nothing now does so later."""
+        self._pulled = True
+        if self._pulling:
+            return
+        self._pulling = True
+        try:
+            while self._pulled and not (self._full or self._producer is None or self._streaming):
+                self._pulled = False
+                self._producer.resumeProducing()
+        finally:
+            self._pulling = False
 
     def closed(self, reason: Exception) -> None:
         """Tell the protocol."""
         self.disconnected = True
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.stopProducing()
         if self._released:
             return
         clean = self._clean or self.disconnecting
@@ -79,27 +105,33 @@ class PipeTransport:
     # ITransport
 
     def write(self, data: bytes) -> None:
-        """Send *data*; dropped once the connection is closing, as `ITransport` wants it."""
-        if self.disconnecting or self.disconnected:
+        """Send *data*; dropped once the connection is closing, but for what a producer still has."""
+        producer = self._producer
+        if self.disconnected or (self.disconnecting and producer is None):
             return
-        if not self.pipe.send(data) and not self._full:
+        if self.pipe.send(data):
+            if producer is not None and not self._streaming:
+                self._pull()
+        elif not self._full:
             self._full = True
-            if self._producer is not None and self._streaming:
-                self._producer.pauseProducing()
+            if producer is not None and self._streaming:
+                producer.pauseProducing()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
         """Send the pieces as one."""
         self.write(b"".join(data))
 
     def loseConnection(self, *_: Any) -> None:
-        """Close after what is queued."""
+        """Close after what is queued, and after what the producer has, if one is registered."""
         if not self.disconnecting:
             self.disconnecting = True
-            self.pipe.close()
+            if self._producer is None:
+                self.pipe.close()
 
     def loseWriteConnection(self) -> None:
         """End our side after what is queued."""
-        self.pipe.finish()
+        if not self._released:
+            self.pipe.finish()
 
     def abortConnection(self) -> None:
         """Close now."""
@@ -129,26 +161,31 @@ class PipeTransport:
             raise RuntimeError(f"a producer is registered already: {self._producer!r}")
         self._producer, self._streaming = producer, streaming
         if self.disconnected:
+            self._producer = None
             producer.stopProducing()
         elif not streaming:
-            producer.resumeProducing()
+            self._pull()
         elif self._full:
             producer.pauseProducing()
 
     def unregisterProducer(self) -> None:
-        """Forget the producer."""
-        self._producer = None
+        """Forget the producer, and close if that was to wait for it."""
+        producer, self._producer = self._producer, None
+        if producer is not None and self.disconnecting and not self.disconnected:
+            self.pipe.close()
 
     # IPushProducer
 
     def pauseProducing(self) -> None:
         """Stop delivering bytes."""
         if not self._released:
+            self._held = True
             self.pipe.pause()
 
     def resumeProducing(self) -> None:
         """Deliver bytes again."""
         if not self._released:
+            self._held = False
             self.pipe.resume()
 
     def stopProducing(self) -> None:
