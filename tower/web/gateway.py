@@ -61,7 +61,7 @@ class Sessions(Protocol):
     def enter(self, identity: Any, cluster: str, abort: Callable[[str], None]) -> Any:
         """Note that *identity* uses *cluster* ("" is Tower's own API); *abort* ends that use."""
 
-    def leave(self, session: Any) -> None:
+    def leave(self, session: Any) -> object:
         """Note the end of what `enter` returned."""
 
 
