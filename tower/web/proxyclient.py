@@ -28,7 +28,18 @@ class ProxyClient:
     """
 
     __slots__ = (
-        *("_body_sent", "_chunks", "_head", "_keep", "_left", "_over", "_paused", "_reusable", "_status"),
+        *(
+            "_body_sent",
+            "_chunks",
+            "_head",
+            "_keep",
+            "_left",
+            "_over",
+            "_paused",
+            "_reusable",
+            "_status",
+            "_uploads",
+        ),
         *("channel", "factory", "request", "upstream"),
     )
 
@@ -44,6 +55,7 @@ class ProxyClient:
         # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
         self._reusable = not request.fields.upgrade
         self._keep = self._reusable and not request.close
+        self._uploads = request.fields.body != 0
         self._body_sent = self._over = self._paused = False
 
     # Hooks
@@ -101,7 +113,8 @@ class ProxyClient:
             return
         if self._head is None:
             raw = bytes(data)
-            match = PLAIN.match(raw) if self._keep and not self._uploading else None
+            plain = self._keep and not (self._uploads and self.channel.body_pending)
+            match = PLAIN.match(raw) if plain else None
             if match is None or match[1] == b"204":
                 self._head = bytearray(raw)
             start = 0
@@ -121,13 +134,20 @@ class ProxyClient:
         """Pass on an answer whose head needs no change."""
         code, length, _ = match.groups()
         status = self._status = int(code)
-        if self.request.method == b"HEAD" or status == 304:
+        end, request = match.end(), self.request
+        if request.method == b"HEAD" or status == 304:
             self._left = 0
         elif length is not None:
             self._left = int(length)
         else:
             self._chunks = ChunkedBody()
-        self._deliver_head(status, raw, match.end())
+        if self._chunks is not None or end + self._left != len(raw) or self._hooked:
+            self._deliver_head(status, raw, end)
+            return
+        request.started = True  # the whole answer is here, as mostly
+        self.channel.send(raw)
+        if not self._over:
+            self._finish(in_step=True)
 
     def _read_heads(self, start: int) -> None:
         """Read the head of the answer, and interim ones before it."""
@@ -156,7 +176,7 @@ class ProxyClient:
         request = self.request
         self._reusable = self._reusable and not head.close
         # whoever answers before he has read the whole body will not read the rest
-        keep = self._keep and not self._uploading
+        keep = self._keep and not self.channel.body_pending
         lines, body = head.lines, head.body
         if body == UNTIL_CLOSE:
             self._reusable = keep = False
@@ -214,7 +234,8 @@ class ProxyClient:
         self._over = True
         self.factory.client = None  # no cycles: garbage is counted in requests
         upstream, request = self.upstream, self.request
-        if in_step and self._reusable and not self._paused and not self._uploading:
+        uploading = self._uploads and self.channel.body_pending
+        if in_step and self._reusable and not (self._paused or uploading):
             relay = self.factory.relay
             self.factory.pool.give(relay.cluster, relay.target, upstream)
         else:
@@ -276,11 +297,6 @@ class ProxyClient:
         if not self._over:
             self._over = True
             self.upstream.discard()
-
-    @property
-    def _uploading(self) -> bool:
-        """Whether some of the request's body has not come yet."""
-        return bool(self.request.fields.body) and self.channel.body_pending
 
     @property
     def answering(self) -> bool:

@@ -51,9 +51,11 @@ class ProxyClientFactory:
         fields, identity = request.fields, request.identity
         if identity is None:
             raise Unauthorized(reason="the router let a request pass that nobody vouches for")
-        target = request.target
-        if relay.prefix:
-            target = relative_target(target, relay.prefix)
+        target, prefix = request.target, relay.prefix
+        if prefix:
+            rest = target[len(prefix) :]
+            plain = rest.startswith(b"/") and target.startswith(prefix)
+            target = rest if plain else relative_target(target, prefix)
         self._head = b"%b %b HTTP/1.1\r\n%b" % (
             request.method,
             target,
@@ -68,15 +70,12 @@ class ProxyClientFactory:
         if upstream is None:
             self._open()
         else:
-            self._connected(upstream)
+            self.client = client = self.buildProtocol(upstream)
+            client.begin(self._head)
 
     def buildProtocol(self, upstream: Upstream) -> ProxyClient:
         """Return what sends the request on *upstream* and receives the answer."""
         return self.protocol(self, upstream)
-
-    def _connected(self, upstream: Upstream) -> None:
-        self.client = client = self.buildProtocol(upstream)
-        client.begin(self._head)
 
     def _open(self) -> None:
         opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
@@ -87,7 +86,8 @@ class ProxyClientFactory:
         if self.request.over:
             upstream.discard()
         else:
-            self._connected(upstream)
+            self.client = client = self.buildProtocol(upstream)
+            client.begin(self._head)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None

@@ -7,7 +7,7 @@ API server would close it (`IDLE`), since a request that meets a closing connect
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -44,7 +44,7 @@ class Tunnel(Protocol):
     def draining(self) -> bool:
         """Whether it takes no new streams."""
 
-    def open(self, target: str) -> Deferred[Pipe]:
+    def open(self, target: str) -> Deferred[Any]:
         """Open a stream; it comes paused."""
 
 
@@ -54,7 +54,7 @@ class Tunnels(Protocol):
     def pick(self, cluster: str) -> Tunnel | None:
         """Return a live tunnel, if there is one."""
 
-    def wait(self, cluster: str, timeout: float) -> Deferred[Tunnel]:
+    def wait(self, cluster: str, timeout: float) -> Deferred[Any]:
         """Wait for one, *timeout* s at most; errback `ClusterUnreachable`."""
 
 
@@ -63,35 +63,28 @@ class Upstream:
 
     :ivar channel: resumed, whoever uses it sets its receiver.
     :ivar reused: whether an earlier request was answered on it.
+    :ivar shelf: where it waits for the next request, while it does.
     """
 
-    __slots__ = ("_shelf", "age", "channel", "reused", "tunnel")
+    __slots__ = ("age", "channel", "reused", "shelf", "tunnel")
 
     def __init__(self, channel: Pipe, tunnel: Tunnel) -> None:
         self.channel = channel
         self.tunnel = tunnel
         self.reused = False
         self.age = 0.0
-        self._shelf: list[Upstream] | None = None
-
-    def rest(self, shelf: list[Upstream]) -> None:
-        """Wait on *shelf* for the next request."""
-        self.reused = True
-        self.age = 0.0
-        self._shelf = shelf
-        shelf.append(self)
-        self.channel.receiver = self
+        self.shelf: list[Upstream] | None = None
 
     def discard(self) -> None:
         """Close it for good; it is not on its shelf any more."""
-        self._shelf = None
+        self.shelf = None
         self.channel.receiver = self
         self.channel.abort()
 
     def _leave(self) -> None:
-        if self._shelf is not None and self in self._shelf:
-            self._shelf.remove(self)
-        self._shelf = None
+        if self.shelf is not None and self in self.shelf:
+            self.shelf.remove(self)
+        self.shelf = None
 
     def received(self, data: memoryview) -> None:
         """Take bytes that no request asked for: whoever sends them is not to be trusted with another."""
@@ -148,7 +141,11 @@ class ChannelPool:
         if upstream.tunnel.draining or len(shelf) >= self._kept:
             upstream.discard()
         else:
-            upstream.rest(shelf)
+            upstream.reused = True
+            upstream.age = 0.0
+            upstream.shelf = shelf
+            upstream.channel.receiver = upstream
+            shelf.append(upstream)
 
     def open(self, cluster: str, target: str) -> Deferred[Upstream]:
         """Open a channel, waiting a little for a cluster whose agent is reconnecting.
