@@ -375,9 +375,23 @@ class Connection:
         error = reason.value
         self._lost(error if isinstance(error, Exception) else ConnectionEnded(str(error)))
 
+    def detach(self) -> socket.socket:
+        """Give up the socket, which goes on in another connection; the receiver hears nothing more.
+
+        Call it with nothing left to send, between the bytes of two protocols (TLS after a proxy's CONNECT).
+        """
+        self.receiver = _UNHEARD
+        self._release()
+        return self._socket
+
     def _lost(self, reason: Exception) -> None:
-        if self._closed:
-            return
+        if not self._closed:
+            self._release()
+            self._socket.close()
+            self._tell(reason)
+
+    def _release(self) -> None:
+        """Leave the reactor, and keep nothing."""
         self._closed = True
         self._reactor.removeReader(self)
         self._reactor.removeWriter(self)
@@ -389,8 +403,6 @@ class Connection:
         self._unsent = None
         self.queued = 0
         self._fd = -1
-        self._socket.close()
-        self._tell(reason)
 
     def _tell(self, reason: Exception) -> None:
         receiver, self.receiver = self._receiver, _UNHEARD

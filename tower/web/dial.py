@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import socket
 import ssl
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -207,14 +204,7 @@ class _Securing:
 
 
 def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) -> Deferred[Connection]:
-    """Begin TLS on what was a plain connection, paused and with nothing left to send.
-
-    Its socket goes on in a new `Connection`; *plain* is over, but its abort must not reset what it shared.
-    """
-    sock = socket.socket(fileno=os.dup(plain.fileno()))
-    plain.receiver = _Securing(lambda _: None)
-    plain.abort()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 0, 0))
+    """Begin TLS on what was a plain connection, paused and with nothing left to send."""
 
     def failed(reason: Exception) -> None:
         if not done.called:
@@ -222,7 +212,7 @@ def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) ->
 
     connection = TLSConnection(
         reactor,
-        sock,
+        plain.detach(),
         tls,
         server_side=False,
         server_hostname=host,
