@@ -214,6 +214,21 @@ class KubeconfigTests(CommandTestCase):
             self.assertIn(text, self.bad("kubeconfig", "alpha", *words))
 
 
+class AdminKubeconfigTests(CommandTestCase):
+    """`tower admin-kubeconfig`."""
+
+    def test_issued(self) -> None:
+        """Standard output is the file; its credential is an administrator's."""
+        config = yaml.safe_load(self.good("admin-kubeconfig", "--user", "ops", "--ttl", "1h"))
+        self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443")
+        (record,) = self.store.snapshot("credentials").values()
+        self.assertEqual((record.value["groups"], record.value["expires"]), (["tower:admins"], NOW + 3600))
+
+    def test_refused(self) -> None:
+        """A reserved name is named."""
+        self.assertIn("tower:", self.bad("admin-kubeconfig", "--user", "tower:ops"))
+
+
 class CredentialTests(CommandTestCase):
     """`tower credential …`."""
 
@@ -309,6 +324,7 @@ class WayInTests(CommandTestCase):
             *(("cluster", name) for name in ("remove", "agents", "revoke")),
             ("join",),
             ("kubeconfig",),
+            ("admin-kubeconfig",),
             ("credential",),
             ("credential", "list"),
             ("credential", "revoke"),

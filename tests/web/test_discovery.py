@@ -33,7 +33,9 @@ class DiscoveryTests(SynchronousTestCase):
             self.assertEqual(body["apiVersion"], f"apidiscovery.k8s.io/{version}")
             (group,) = body["items"]
             (entry,) = group["versions"]
-            self.assertEqual([r["resource"] for r in entry["resources"]], ["clusters", "credentials"])
+            self.assertEqual(
+                [r["resource"] for r in entry["resources"]], ["clusters", "kubeconfigs", "credentials"]
+            )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],
                 ["agents", "jointokens", "kubeconfigs"],

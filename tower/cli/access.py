@@ -48,6 +48,14 @@ def kubeconfig(client: Client, options: argparse.Namespace) -> str:
     ).rstrip("\n")
 
 
+def admin_kubeconfig(client: Client, options: argparse.Namespace) -> str:
+    """Print a kubeconfig for an administrator of Tower, to be used on another machine."""
+    spec = {"user": options.user, "auth": options.auth, **({"ttl": options.ttl} if options.ttl else {})}
+    body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
+    answer = client.call("POST", f"{GROUP_PATH}/kubeconfigs", body)
+    return str(answer["status"]["kubeconfig"]).rstrip("\n")
+
+
 def request_kubeconfig(
     client: Client, name: str, *, user: str, groups: list[str], ttl: str | None, via: str, auth: str
 ) -> dict[str, Any]:

@@ -151,12 +151,9 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
         "It opens that cluster and nothing else; the cluster's own RBAC says what the user may do there.",
     )
     config.add_argument("name", metavar="NAME", help="name of the cluster")
-    config.add_argument("--user", metavar="U", required=True, help="who it is for")
+    _grantee(config)
     config.add_argument(
         "--group", metavar="G", action="append", default=[], help="a group the user is in; may be given again"
-    )
-    config.add_argument(
-        "--ttl", metavar="T", help="how long it works (default: 8h, or the most that the proxy gives)"
     )
     config.add_argument(
         "--via",
@@ -164,10 +161,25 @@ def _kubeconfig(commands: Commands[Parser]) -> None:
         default="front-door",
         help="the proxy's one port with a path, or the cluster's own port (default: %(default)s)",
     )
-    config.add_argument(
+    config.set_defaults(run=access.kubeconfig)
+    admin = _command(
+        commands,
+        "admin-kubeconfig",
+        "print a kubeconfig for an administrator of Tower",
+        "'tower --kubeconfig F' and kubectl work with it from another machine.  It opens no cluster.",
+    )
+    _grantee(admin)
+    admin.set_defaults(run=access.admin_kubeconfig)
+
+
+def _grantee(command: Parser) -> None:
+    command.add_argument("--user", metavar="U", required=True, help="who it is for")
+    command.add_argument(
+        "--ttl", metavar="T", help="how long it works (default: 8h, or the most that the proxy gives)"
+    )
+    command.add_argument(
         "--auth", choices=("cert", "token"), default="cert", help="what it shows (default: %(default)s)"
     )
-    config.set_defaults(run=access.kubeconfig)
 
 
 def _credentials(commands: Commands[Parser]) -> None:

@@ -51,6 +51,7 @@ RESOURCES = (
     Resource("clusters/agents", "", "Agent", ("delete", "get")),
     Resource("clusters/jointokens", "", "JoinToken", ("create",)),
     Resource("clusters/kubeconfigs", "", "Kubeconfig", ("create",)),
+    Resource("kubeconfigs", "kubeconfig", "Kubeconfig", ("create",)),
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
 )
 

@@ -17,7 +17,7 @@ from tower.options import public_host
 from tower.pki import Authority
 from tower.quantities import format_duration, is_wildcard
 
-from .identity import check_grant
+from .identity import ADMINS, check_grant
 
 #: How long a kubeconfig works if nobody says otherwise, s; less where the proxy allows less.
 DEFAULT_TTL = 8 * 3600.0
@@ -158,14 +158,35 @@ class Issuer:
         cluster = self._clusters.require(name)
         check_grant(user, groups)
         server = self._server(cluster, via)
+        return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port")
+
+    async def admin_kubeconfig(self, user: str, ttl: float | None = None, auth: Auth = "cert") -> Grant:
+        """Return a kubeconfig for an administrator, that is, for Tower's own API.
+
+        :param ttl: as for `kubeconfig`.
+        :raise TowerError: a value makes no sense.
+        """
+        check_grant(user, ())
+        return await self._grant(None, f"https://{self.published.authority()}", user, [ADMINS], ttl, auth)
+
+    async def _grant(
+        self,
+        cluster: Cluster | None,
+        server: str,
+        user: str,
+        groups: Sequence[str],
+        ttl: float | None,
+        auth: Auth,
+        *,
+        by_port: bool = False,
+    ) -> Grant:
+        name, uid = (cluster.name, cluster.uid) if cluster is not None else ("", "")
         if ttl is None:
             ttl = min(DEFAULT_TTL, self._credentials.max_ttl)
         _check_ttl(ttl, self._credentials.max_ttl, "the proxy's --max-credential-ttl is")
         certificate, token = None, None
         if auth == "cert":
-            issued = self._users.client_certificate(
-                user, groups, name, cluster.uid, ttl, self._clock.seconds()
-            )
+            issued = self._users.client_certificate(user, groups, name, uid, ttl, self._clock.seconds())
             certificate = (issued.certificate_pem, issued.key_pem)
             credential = await self._credentials.register_certificate(name, user, groups, ttl, issued.digest)
         else:
@@ -177,7 +198,7 @@ class Issuer:
             user=user,
             certificate=certificate,
             token=token,
-            by_port=via == "port",
+            by_port=by_port,
         )
         return Grant(credential, text)
 

@@ -8,10 +8,12 @@ from tower.jointokens import JoinTokens
 from tower.store import IStore
 from tower.tunnels import Tunnels
 
-from .accessapi import AgentsApi, CredentialsApi, JoinTokensApi, KubeconfigsApi
+from .agentapi import AgentsApi
 from .api import Api
 from .clusterapi import Below, Clock, ClusterApi
+from .credentialapi import CredentialsApi
 from .issuing import Issuer
+from .issuingapi import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsApi
 
 
 def tower_api(
@@ -35,6 +37,7 @@ def tower_api(
     return Api(
         {
             "clusters": ClusterApi(clusters, tunnels, lambda: store.version, issuer.published, clock, below),
+            "kubeconfigs": AdminKubeconfigsApi(issuer),
             "credentials": CredentialsApi(store, credentials, clock),
         }
     )

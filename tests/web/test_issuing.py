@@ -1,4 +1,4 @@
-"""Tests for `tower.web.accessapi` and `tower.web.issuing`."""
+"""Tests for what lets others in: `tower.web.issuing` and the resources on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from tests.trust import NOW
-from tests.web.apikit import BASE, HOST_KEY, TABLE, ApiTestCase, FakeTunnel, decoded
+from tests.web.apikit import BASE, HOST_KEY, ApiTestCase, decoded
 from tower.cluster import timestamp
 from tower.web.issuing import Published
 from tower.web.outcome import Response
@@ -19,9 +19,7 @@ from tower.web.outcome import Response
 CLUSTERS = f"{BASE}/clusters"
 TOKENS = f"{CLUSTERS}/alpha/jointokens"
 KUBECONFIGS = f"{CLUSTERS}/alpha/kubeconfigs"
-AGENTS = f"{CLUSTERS}/alpha/agents"
 JANE = {"spec": {"user": "jane", "groups": ["dev", "qa"]}}
-FINGERPRINT = "SHA256:a/b+c"
 
 
 class JoinTokenTests(ApiTestCase):
@@ -150,6 +148,35 @@ class KubeconfigTests(ApiTestCase):
         self.assertEqual(dict(self.store.snapshot("credentials")), {})
 
 
+class AdminKubeconfigTests(ApiTestCase):
+    """Kubeconfigs for Tower's own API."""
+
+    path = f"{BASE}/kubeconfigs"
+
+    def test_issue(self) -> None:
+        """It is an administrator's, for no cluster, at the front door."""
+        answer = decoded(self.ask("POST", self.path, {"spec": {"user": "ops", "auth": "token", "ttl": "1h"}}))
+        config = yaml.safe_load(answer["status"]["kubeconfig"])
+        self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443")
+        self.assertEqual(config["current-context"], "ops@tower")
+        token = config["users"][0]["user"]["token"]
+        credential = self.credentials.find(hashlib.sha256(token.encode()).hexdigest())
+        assert credential is not None
+        self.assertEqual((credential.cluster, credential.groups), ("", ("tower:admins",)))
+        self.assertEqual(credential.expires, NOW + 3600)
+
+    def test_refused(self) -> None:
+        """Reserved names, and what is for clusters alone."""
+        for spec in (
+            {"user": "tower:x"},
+            {"user": "ops", "groups": ["dev"]},
+            {"user": "ops", "via": "port"},
+            {},
+        ):
+            self.refused(422, "POST", self.path, {"spec": spec})
+        self.refused(405, "GET", self.path)
+
+
 class WithoutPortsTests(ApiTestCase):
     """A proxy that gives no ports to clusters."""
 
@@ -160,111 +187,3 @@ class WithoutPortsTests(ApiTestCase):
         self.add("alpha")
         refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], "via": "port"}})
         self.assertIn("--via front-door", str(refusal))
-
-
-class AgentTests(ApiTestCase):
-    """Agents."""
-
-    def setUp(self) -> None:
-        """Enrol one agent."""
-        super().setUp()
-        self.add("alpha")
-        token = self.successResultOf(self.tokens.mint("alpha"))
-        self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
-
-    def test_list(self) -> None:
-        """Enrolled keys with their live tunnels."""
-        for number in range(2):
-            tunnel: Any = FakeTunnel("alpha", FINGERPRINT, peer=f"192.0.2.{number}:1")
-            self.tunnels.add(tunnel)
-        (agent,) = self.get(AGENTS)["items"]
-        self.assertEqual(agent["metadata"]["name"], FINGERPRINT)
-        self.assertEqual(
-            [tunnel["address"] for tunnel in agent["status"]["tunnels"]], ["192.0.2.0:1", "192.0.2.1:1"]
-        )
-        rows = self.get(AGENTS, accept=TABLE)["rows"]
-        self.assertEqual(rows[1]["cells"][0], FINGERPRINT)
-        self.assertEqual(rows[1]["cells"][2:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms"])
-
-    def test_without_tunnel(self) -> None:
-        """A key without a tunnel has a row too."""
-        (row,) = self.get(AGENTS, accept=TABLE)["rows"]
-        self.assertEqual(row["cells"], [FINGERPRINT, timestamp(NOW), "", "", "", ""])
-
-    def test_one(self) -> None:
-        """One agent, its fingerprint written for a path."""
-        agent = self.get(f"{AGENTS}/SHA256:a_b-c")
-        self.assertEqual((agent["kind"], agent["metadata"]["name"]), ("Agent", FINGERPRINT))
-
-    def test_revoke(self) -> None:
-        """A revoked key is gone; revoking it again says so."""
-        self.ask("DELETE", f"{AGENTS}/SHA256:a_b-c")
-        self.assertEqual(self.get(AGENTS)["items"], [])
-        self.assertFalse(self.tokens.is_enrolled("alpha", FINGERPRINT))
-        refusal = self.refused(404, "DELETE", f"{AGENTS}/SHA256:a_b-c")
-        self.assertEqual(refusal.details["kind"], "agents")
-
-    def test_other_methods(self) -> None:
-        """Agents are not made here."""
-        self.refused(405, "POST", AGENTS, {})
-        self.refused(404, "GET", f"{AGENTS}/a/b")
-
-
-class CredentialTests(ApiTestCase):
-    """Credentials."""
-
-    path = f"{BASE}/credentials"
-
-    def issue(self, cluster: str, user: str, ttl: float = 3600.0) -> str:
-        """Return the id of a new credential."""
-        credential, _ = self.successResultOf(self.credentials.issue_token(cluster, user, ["dev"], ttl))
-        self.clock.advance(1)
-        return str(credential.id)
-
-    def test_list(self) -> None:
-        """What still opens something, the oldest first; selected by cluster and user."""
-        self.add("alpha")
-        short = self.issue("alpha", "joe", 60)
-        first, second = self.issue("alpha", "jane"), self.issue("", "admin")
-        self.clock.advance(60)
-        names = [item["metadata"]["name"] for item in self.get(self.path)["items"]]
-        self.assertEqual(names, [first, second])
-        self.assertNotIn(short, names)
-        for selector in ("spec.cluster=alpha", "spec.user=jane", f"metadata.name={first}"):
-            (item,) = self.get(self.path, fieldSelector=selector)["items"]
-            self.assertEqual(item["spec"]["user"], "jane")
-        self.assertEqual(self.get(self.path, labelSelector="a=b")["items"], [])
-        rows = self.get(self.path, accept=TABLE)["rows"]
-        self.assertEqual(rows[0]["cells"][1:5], ["alpha", "jane", "dev", "token"])
-        self.assertIn("left)", rows[0]["cells"][5])
-        self.assertEqual(rows[1]["cells"][1], "(Tower's API)")
-
-    def test_no_secrets(self) -> None:
-        """No object holds a token or a digest."""
-        credential, token = self.successResultOf(self.credentials.issue_token("", "admin", [], 60))
-        text = str(self.get(self.path)) + str(self.get(f"{self.path}/{credential.id}"))
-        self.assertNotIn(token, text)
-        self.assertNotIn(credential.digest, text)
-
-    def test_revoke(self) -> None:
-        """A revoked one is gone from view, so that `kubectl delete` finds its end."""
-        name = self.issue("", "admin")
-        self.ask("DELETE", f"{self.path}/{name}")
-        self.assertEqual(self.get(self.path)["items"], [])
-        self.refused(404, "GET", f"{self.path}/{name}")
-        self.refused(404, "DELETE", f"{self.path}/{name}")
-        credential = self.credentials.get(name)
-        assert credential is not None
-        self.assertTrue(credential.revoked)
-
-    def test_one_as_table(self) -> None:
-        """One credential as a table."""
-        name = self.issue("", "admin")
-        (row,) = self.get(f"{self.path}/{name}", accept=TABLE)["rows"]
-        self.assertEqual(row["cells"][0], name)
-
-    def test_other_methods(self) -> None:
-        """Credentials are not made or watched here."""
-        self.refused(405, "POST", self.path, {})
-        self.refused(405, "GET", self.path, watch="1")
-        self.refused(404, "GET", f"{self.path}/a/b")

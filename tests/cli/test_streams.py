@@ -1,0 +1,198 @@
+"""Tests for `tower.cli.streams`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.pipes import FakePipe
+from tower.cli.errors import CommandFailed
+from tower.cli.streams import HEAD_LIMIT, OPEN_TIMEOUT, Forwarder, Opening, Way
+from tower.connecting import ConnectFailed
+
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
+STATUS = json.dumps({"kind": "Status", "message": "the agent has no target pg"}).encode()
+REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS
+WAY = Way("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
+
+
+class OpeningTests(SynchronousTestCase):
+    """The answer to the upgrade."""
+
+    def setUp(self) -> None:
+        """Have a stream that is being opened."""
+        self.pipe = FakePipe()
+        self.opened: list[bytes] = []
+        self.failed: list[str] = []
+        self.pipe.receiver = Opening(self.pipe, self.opened.append, self.failed.append)
+        self.pipe.resume()
+
+    def test_any_split(self) -> None:
+        """However the answer is cut, the stream opens with what followed it, or fails with the reason."""
+        for answer, opened, failed in (
+            (SWITCHED, [b""], []),
+            (REFUSED, [], ["the agent has no target pg"]),
+        ):
+            for step in range(1, len(answer) + 1):
+                self.setUp()
+                for start in range(0, len(answer), step):
+                    self.pipe.deliver(answer[start : start + step])
+                self.assertEqual((self.opened, self.failed), (opened, failed))
+                self.assertEqual(self.pipe.aborted, bool(failed))
+
+    def test_leftover(self) -> None:
+        """What came behind the answer belongs to the stream."""
+        self.pipe.deliver(SWITCHED + b"220 ready")
+        self.assertEqual(self.opened, [b"220 ready"])
+
+    def test_no_status(self) -> None:
+        """Without a Status the status line says what happened."""
+        self.pipe.deliver(b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
+        self.assertEqual(self.failed, [])
+        self.pipe.end()
+        self.assertEqual(self.failed, ["the proxy answered 'HTTP/1.1 502 Bad Gateway'"])
+
+    def test_too_long(self) -> None:
+        """Neither head nor body is collected without end."""
+        self.pipe.deliver(b"x" * (HEAD_LIMIT + 1))
+        self.assertIn("too long", self.failed[0])
+        self.setUp()
+        self.pipe.deliver(b"HTTP/1.1 500 Oops\r\n\r\n" + b"{" * (64 << 10))
+        self.pipe.deliver(b"{")
+        self.assertEqual(self.failed, ["the proxy answered 'HTTP/1.1 500 Oops'"])
+
+    def test_gone(self) -> None:
+        """A proxy that goes away is told once."""
+        self.pipe.lose(ConnectionError("reset"))
+        self.assertEqual(self.failed, ["the proxy closed the connection: reset"])
+
+
+class ForwarderTests(SynchronousTestCase):
+    """Connections become streams."""
+
+    def setUp(self) -> None:
+        """Have a forwarder, and one connection to it."""
+        self.clock = Clock()
+        self.said: list[str] = []
+        self.dialled: list[Deferred[Any]] = []
+        self.no_way: Exception | None = None
+        clock: Any = self.clock
+        self.forwarder = Forwarder(self.way, self.dial, self.said.append, clock)
+
+    def way(self) -> Deferred[Way]:
+        """Return the way, if there is one."""
+        return succeed(WAY) if self.no_way is None else fail(self.no_way)
+
+    def dial(self, way: Way) -> Deferred[Any]:
+        """Connect when the test says so."""
+        self.assertIs(way, WAY)
+        self.dialled.append(Deferred())
+        return self.dialled[-1]
+
+    def accept(self) -> FakePipe:
+        """Return a new connection of this machine."""
+        pipe = FakePipe()
+        pipe.receiver = self.forwarder.accept(pipe)
+        pipe.resume()
+        return pipe
+
+    def open(self, local: FakePipe, answer: bytes = SWITCHED) -> FakePipe:
+        """Have the proxy answer the newest stream."""
+        stream = FakePipe()
+        self.dialled[-1].callback(stream)
+        self.assertEqual(stream.taken(), WAY.request)
+        stream.deliver(answer)
+        return stream
+
+    def test_both_ways(self) -> None:
+        """Bytes pass both ways; what came early is not lost; nothing is left running."""
+        local = self.accept()
+        local.deliver(b"early")
+        self.assertTrue(local.paused)
+        stream = self.open(local, SWITCHED + b"hello")
+        self.assertEqual((stream.taken(), local.taken()), (b"early", b"hello"))
+        local.deliver(b"more")
+        stream.deliver(b"answer")
+        self.assertEqual((stream.taken(), local.taken()), (b"more", b"answer"))
+        self.assertEqual((self.said, self.clock.getDelayedCalls()), ([], []))
+
+    def test_half_close(self) -> None:
+        """One side's end is passed on, and the other direction goes on."""
+        local = self.accept()
+        stream = self.open(local)
+        local.end()
+        self.assertTrue(stream.finished)
+        stream.deliver(b"the answer")
+        self.assertEqual(local.taken(), b"the answer")
+
+    def test_early_half_close(self) -> None:
+        """An end that came before the stream was open is passed on too."""
+        local = self.accept()
+        local.deliver(b"all")
+        local.resume()
+        local.end()
+        stream = self.open(local)
+        self.assertEqual((stream.taken(), stream.finished), (b"all", True))
+        stream.deliver(b"answer")
+        self.assertEqual(local.taken(), b"answer")
+
+    def test_back_pressure(self) -> None:
+        """A full stream stops the connection, and the other way round."""
+        local = self.accept()
+        stream = self.open(local)
+        stream.full = True
+        local.deliver(b"x")
+        self.assertTrue(local.paused)
+        stream.drain()
+        self.assertFalse(local.paused)
+
+    def test_refused(self) -> None:
+        """The reason is told, the connection closed."""
+        local = self.accept()
+        self.open(local, REFUSED)
+        self.assertEqual(self.said, ["the agent has no target pg"])
+        self.assertTrue(local.aborted)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_proxy_unreachable(self) -> None:
+        """So is why the proxy cannot be reached."""
+        local = self.accept()
+        self.dialled[0].errback(ConnectFailed("refused", "127.0.0.1:8443: connection refused"))
+        self.assertEqual((self.said, local.aborted), (["127.0.0.1:8443: connection refused"], True))
+
+    def test_no_credential(self) -> None:
+        """So is why there is no credential; and what nobody thought of, with its kind."""
+        for error, text in ((CommandFailed("expired"), "expired"), (KeyError("x"), "KeyError: 'x'")):
+            self.said.clear()
+            self.no_way = error
+            self.assertTrue(self.accept().aborted)
+            self.assertEqual(self.said, [text])
+
+    def test_proxy_silent(self) -> None:
+        """A proxy that does not answer is not waited for without end."""
+        local = self.accept()
+        stream = FakePipe()
+        self.dialled[0].callback(stream)
+        self.clock.advance(OPEN_TIMEOUT)
+        self.assertEqual(self.said, [f"the proxy did not open the stream in {OPEN_TIMEOUT:g} s"])
+        self.assertTrue(local.aborted and stream.aborted)
+
+    def test_gone_before_dialled(self) -> None:
+        """Who goes away while the proxy is dialled ends that, in silence."""
+        local = self.accept()
+        local.lose()
+        self.assertEqual(self.said, [])
+        self.assertTrue(self.dialled[0].called)
+
+    def test_gone_before_open(self) -> None:
+        """Who goes away while the proxy is asked ends that, in silence."""
+        local = self.accept()
+        stream = FakePipe()
+        self.dialled[0].callback(stream)
+        local.lose()
+        self.assertEqual((self.said, stream.aborted), ([], True))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
