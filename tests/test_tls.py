@@ -1,0 +1,102 @@
+"""Tests of `tower.tls`: two sessions in memory."""
+
+from __future__ import annotations
+
+import random
+import ssl
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.sockets import HOST, client_context, server_context
+from tower.tls import PIECE, TLSEnded, TLSSession
+
+VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
+BULK = random.Random(2).randbytes(PIECE)
+
+
+def shake(version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> tuple[TLSSession, TLSSession]:
+    """Return a client's and a server's session after the handshake."""
+    near = TLSSession(client_context(), server_side=False, server_hostname=HOST)
+    far = TLSSession(server_context(version), server_side=True)
+    done = False
+    while not done:
+        done = near.handshake()
+        far.feed(memoryview(near.take()))
+        done = far.handshake() and done
+        near.feed(memoryview(far.take()))
+    return near, far
+
+
+def read(session: TLSSession, room: int = 1 << 20) -> tuple[bytes, bool]:
+    """Return all that *session* holds, read *room* bytes at a time, and whether the peer ended."""
+    buffer, got = memoryview(bytearray(room)), b""
+    try:
+        while count := session.read_into(buffer):
+            got += buffer[:count]
+    except TLSEnded:
+        return got, True
+    return got, False
+
+
+class TLSSessionTests(SynchronousTestCase):
+    """Encrypts, decrypts and ends."""
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.integers(1, 40_000), max_size=6), st.integers(1, 70_000), st.data())
+    def test_any_split(self, sizes: list[int], room: int, data: st.DataObject) -> None:
+        """Plain text does not depend on how cipher text was cut or how much is read at once."""
+        near, far = shake()
+        wire = b"".join(far.encrypt(BULK[:size]) for size in sizes) + far.end()
+        got, ended = b"", False
+        while wire:
+            cut = data.draw(st.integers(1, min(len(wire), 30_000)))
+            near.feed(memoryview(wire[:cut]))
+            wire = wire[cut:]
+            some, ended = read(near, room)
+            got += some
+            self.assertEqual(near.waiting, ended)
+        self.assertEqual((got, ended), (b"".join(BULK[:size] for size in sizes), True))
+
+    def test_waiting(self) -> None:
+        """What waits inside is known, be it encrypted, decrypted or the end."""
+        near, far = shake()
+        self.assertFalse(far.waiting)
+        near.feed(memoryview(far.encrypt(b"x" * 100)))
+        self.assertTrue(near.waiting)
+        near.read_into(memoryview(bytearray(10)))
+        self.assertTrue(near.waiting)
+        self.assertEqual(read(near), (b"x" * 90, False))
+        self.assertFalse(near.waiting)
+        near.feed(memoryview(far.end()))
+        self.assertEqual(read(near), (b"", True))
+        self.assertTrue(near.waiting)
+
+    def test_end_with_bytes_waiting(self) -> None:
+        """Ending our side loses nothing that came before and was not read, and nothing that comes after."""
+        for version in VERSIONS:
+            for already in (0, 10):
+                for near, far in (shake(version), shake(version)[::-1]):
+                    first = far.encrypt(b"a" * 1000) + far.encrypt(b"b" * 50)
+                    second = far.encrypt(b"c" * 500)
+                    near.feed(memoryview(first + second[:100]))
+                    if already:
+                        near.read_into(memoryview(bytearray(already)))
+                    far.feed(memoryview(near.end()))
+                    self.assertEqual(read(far), (b"", True))
+                    self.assertTrue(near.waiting)
+                    got, _ = read(near, 7)
+                    near.feed(memoryview(second[100:] + far.encrypt(b"d") + far.end()))
+                    rest, ended = read(near)
+                    expected = b"a" * (1000 - already) + b"b" * 50 + b"c" * 500 + b"d"
+                    self.assertEqual((got + rest, ended), (expected, True))
+
+    def test_tampered(self) -> None:
+        """Cipher text that is not authentic is an error."""
+        near, far = shake()
+        wire = bytearray(far.encrypt(b"x" * 100))
+        wire[50] ^= 1
+        near.feed(memoryview(wire))
+        self.assertRaises(ssl.SSLError, read, near)
+        self.assertTrue(near.take())  # the alert
