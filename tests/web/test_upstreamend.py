@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
@@ -302,3 +304,45 @@ class BothEndsTests(SynchronousTestCase):
             sent = upstream.taken()
             self.assertIn(b"\r\nAuthorization: Bearer member-secret\r\n", sent)
             self.assertEqual(sent.count(b"\r\nHost: "), 1)
+
+    @settings(deadline=None, max_examples=50)
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from(["none", "empty", "sized", "chunked"]), st.binary(max_size=60)),
+            max_size=6,
+        ),
+        st.integers(1, 80),
+        st.integers(1, 80),
+    )
+    def test_any_requests_in_any_cut(self, bodies: list[tuple[str, bytes]], cut: int, other_cut: int) -> None:
+        """What reaches the API server is what the user sent, request by request, however it was cut."""
+        kit = Kit()
+        channel, upstream = FakePipe(), FakePipe()
+        AgentEnd(channel, upstream, HeadPolicy(APIServer()).rewrite).start()
+        wire, expected = b"", []
+        for number, (kind, body) in enumerate(bodies):
+            fields: tuple[bytes, ...] = ()
+            if kind == "chunked":
+                body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+                body += b"0\r\nX-Last: 1\r\n\r\n"
+                fields = (b"Transfer-Encoding: chunked",)
+            elif kind == "sized":
+                fields = (b"Content-Length: %d" % len(body),)
+            else:
+                fields = (b"Content-Length: 0",) if kind == "empty" else ()
+                body = b""
+            wire += get(b"/clusters/alpha/%d" % number, *fields, method=b"PUT", body=body)
+            expected.append((b"PUT /%d HTTP/1.1" % number, body))
+        for start in range(0, len(wire), cut):
+            kit.user.deliver(wire[start : start + cut])
+        for number, (line, body) in enumerate(expected):
+            sent = kit.pipe.taken()
+            for start in range(0, len(sent), other_cut):
+                channel.deliver(sent[start : start + other_cut])
+            arrived = upstream.taken()
+            self.assertTrue(arrived.startswith(line + b"\r\n"), arrived)
+            self.assertEqual(arrived.partition(b"\r\n\r\n")[2], body)
+            kit.pipe.deliver(ok(b"%d" % number))
+            self.assertEqual(kit.user.taken(), ok(b"%d" % number))
+        self.assertEqual(channel.taken(), b"")
+        self.assertLessEqual(len(kit.tunnel.pipes), 1)
