@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from twisted.internet.defer import Deferred
 
+from tower import __version__
 from tower.pipes import Pipe
 from tower.policy import KUBERNETES
 
@@ -22,10 +23,12 @@ from .status import Refusal
 
 Answer: TypeAlias = "Outcome | Deferred[Outcome]"
 
-#: What a plain request for the state of the process gets.
-OK = Response(
-    200, b"ok\n", ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
-)
+_TEXT = ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
+#: What a question for the state of the process gets.
+OK = Response(200, b"ok\n", _TEXT)
+#: The same, and the version, as KubeSphere's Tower answers on its port.
+HEALTH = Response(200, b"OK\n", _TEXT)
+PLAIN_VERSION = Response(200, f"{__version__}\n".encode(), _TEXT)
 
 TOWER_STREAM = b"tower-stream"
 #: The subprotocols by which agents are known.
@@ -35,6 +38,7 @@ _CLUSTER = re.compile(rb"/clusters/([^/?]*)")
 _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
 _PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
+_PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(_PROBES, OK)}
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
 
 #: Gets an agent's connection and every byte of it so far.
@@ -145,11 +149,10 @@ class PlainPort:
         path = request.path
         if asks_for_agent(request, path):
             return self._agent
-        if path == b"/health" or path in _PROBES:
+        answer = _PLAIN.get(path)
+        if answer is not None:
             _only_read(request)
-            return OK
-        if path == b"/version":
-            return _version(request)
+            return answer
         raise Refusal(
             404,
             "this port is for agents alone; clusters and Tower's API are served with TLS, on --secure-port",
