@@ -174,7 +174,8 @@ class WritingTests(ApiTestCase):
             (400, {**ALPHA, "apiVersion": "v1"}),
         ):
             self.refused(code, "POST", CLUSTERS, body)
-        self.refused(415, "POST", CLUSTERS, b"x", content="application/vnd.kubernetes.protobuf")
+        for content in ("application/vnd.kubernetes.protobuf", "text/plain", ""):
+            self.refused(415, "POST", CLUSTERS, ALPHA, content=content)
         self.assertEqual(self.clusters.list(), [])
 
     def test_field_validation(self) -> None:

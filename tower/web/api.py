@@ -87,10 +87,13 @@ class Call:
                 if len(raw) > YAML_LIMIT:
                     raise Refusal(413, f"the body is longer than {YAML_LIMIT} B: send so much as JSON")
                 value = yaml.safe_load(raw)
-            elif media in ("", "application/json", "application/merge-patch+json"):
+            elif media in ("application/json", "application/merge-patch+json"):
                 value = json.loads(raw)
             else:
-                raise Refusal(415, f"the body comes as {media}: send application/json or application/yaml")
+                # browsers send other types, or none, to any site, with the user's certificate
+                raise Refusal(
+                    415, f"the body comes as {media or 'no type'}: send application/json or application/yaml"
+                )
         except (ValueError, yaml.YAMLError, RecursionError) as e:
             raise Refusal(400, "the body cannot be read: it is no JSON or YAML object") from e
         if not isinstance(value, dict):
