@@ -13,7 +13,8 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.sockets import BufferRecorder, Recorder, SocketReactor, socket_pair, take
+from tests.receivers import BufferRecorder, Recorder
+from tests.sockets import SocketReactor, socket_pair, take
 from tower.connection import LINGER, STALLED, Connection, ConnectionEnded
 
 BULK = random.Random(1).randbytes(1 << 20)

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.receivers import BufferRecorder, Recorder
 from tests.sockets import (
     HOST,
-    BufferRecorder,
-    Recorder,
     SocketReactor,
     client_context,
     server_context,
@@ -536,7 +535,7 @@ class EndTests(SecuredEnds):
         """Whatever the order of sends, pauses and ends, each side gets all that the other sent."""
         self.reactor = SocketReactor()
         recorders = [Recorder(), BufferRecorder(room)]
-        ends = self.join(*recorders, send_buffer=1)
+        ends = self.join(recorders[0], recorders[1], send_buffer=1)
         sent = [bytearray(), bytearray()]
         for step, (who, what) in enumerate(script):
             if what == "send":
@@ -551,7 +550,7 @@ class EndTests(SecuredEnds):
         ends[0].resume()
         ends[1].resume()
         self.reactor.run()
-        for who, recorder in enumerate(recorders):
+        for who, recorder in ((False, recorders[0]), (True, recorders[1])):
             self.assertEqual(recorder.got, sent[not who])
             self.assertEqual("ended" in recorder.log, (not who, "finish") in script)
         for end in ends:
