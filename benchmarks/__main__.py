@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.measurements import GROUPS, Column, Group, Sample, Size, Work
 from benchmarks.processes import BenchmarkFailed
 from benchmarks.systems import Setting, running
-from benchmarks.table import costs, memory, speeds
+from benchmarks.table import costs, memory, ratios, speeds
 
 Done = dict[Group, dict[Work, dict[str, list[Sample]]]]
 
@@ -101,7 +101,9 @@ def report(setting: Setting, done: Done, rounds: int, size: Size) -> str:
     ]
     parts = [" ".join(words), ""]
     for group, works in done.items():
-        parts += [f"### {group.title}", "", *speeds(group, works), "", *costs(group, works), ""]
+        parts += [f"### {group.title}", ""]
+        for table in (ratios, speeds, costs):
+            parts += [*table(group, works), ""]
     return "\n".join([*parts, "### Memory", "", *memory(setting), ""])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ GIB = float(2**30)
 
 #: How much longer than planned one run of the load generator may take, s.
 SLACK = 120.0
+
+#: How long a download in the background goes on before the requests begin, and after they end, s.
+HEAD_START = 0.3
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,13 @@ class Sample:
     :ivar value: what the row is about, in the row's unit.
     :ivar proxy: CPU of the proxy for each unit of work: s for a GiB, µs for a request.
     :ivar agent: the same of the agent.
+    :ivar behind: rate of the download that went on at the same time, MB/s.
     """
 
     value: float
     proxy: float
     agent: float
+    behind: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,12 +92,12 @@ class Work:
         system = setting.systems[column.system]
         way = system.ways[column.kind]
         filled = [text.format(octets=size.octets, seconds=size.seconds) for text in self.arguments]
-        before = _cpu(system)
         if self.behind:
-            with _download(setting, way):
+            with _download(setting, way, size.seconds + 2 * HEAD_START) as download:
                 said = _load(setting, [*filled, *way])
-        else:
-            said = _load(setting, [*filled, *way])
+            return Sample(said[self.field], 0.0, 0.0, download["rate"])
+        before = _cpu(system)
+        said = _load(setting, [*filled, *way])
         proxy, agent = (now - then for now, then in zip(_cpu(system), before, strict=True))
         done = said["bytes"] / GIB if self.is_bulk else said["requests"] / 1e6
         return Sample(said[self.field], proxy / done, agent / done)
@@ -106,17 +112,25 @@ def _load(setting: Setting, arguments: list[str]) -> dict[str, float]:
 
 
 @contextmanager
-def _download(setting: Setting, way: list[str]) -> Iterator[None]:
-    """Download without end by *way* while the body of the ``with`` statement runs."""
-    argv = [str(setting.load), "transfer", f"-bytes={1 << 40}", *way]
-    download = subprocess.Popen(argv, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-        if download.poll() is not None:
-            raise BenchmarkFailed("the download in the background ended")
-    finally:
-        download.kill()
-        download.wait()
+def _download(setting: Setting, way: list[str], seconds: float) -> Iterator[dict[str, float]]:
+    """Download by *way* while the body of the ``with`` statement runs; afterwards it is known how fast.
+
+    :raise BenchmarkFailed: the download failed.
+    """
+    argv = [str(setting.load), "transfer", f"-bytes={1 << 40}", f"-for={seconds}s", *way]
+    said: dict[str, float] = {}
+    with subprocess.Popen(
+        argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as download:
+        try:
+            time.sleep(HEAD_START)
+            yield said
+            output, errors = download.communicate(timeout=SLACK)
+        finally:
+            download.kill()
+    if download.returncode:
+        raise BenchmarkFailed(f"the download in the background: {errors.strip()[-300:]}")
+    said.update(json.loads(output))
 
 
 def _cpu(system: System) -> tuple[float, float]:
@@ -181,7 +195,7 @@ GROUPS = (
         "Small HTTP requests over raw streams",
         (
             Column("direct", "direct", "http"),
-            Column("gopeer forward", "peer", "http"),
+            Column("gopeer forward", "peer-http", "http"),
             Column("Tower's tunnel", "tunnel", "http"),
             Column("Tower", "tower", "http"),
         ),
@@ -208,7 +222,7 @@ GROUPS = (
             _transfer("up"),
             Work(
                 "l7-behind",
-                "p99 of 1 KiB behind a download",
+                "p99 of 1 KiB behind a download (and its MB/s)",
                 "µs",
                 ("requests", "-connections=1", "-for={seconds}s"),
                 field="p99",
@@ -225,4 +239,5 @@ def middle(samples: list[Sample]) -> Sample:
         median(sample.value for sample in samples),
         median(sample.proxy for sample in samples),
         median(sample.agent for sample in samples),
+        median(sample.behind for sample in samples),
     )

@@ -127,9 +127,10 @@ class _Builder:
     def _secure_way(self, port: int) -> dict[str, list[str]]:
         return {"https": [f"-url=https://{LOOPBACK}:{port}/", f"-ca={self._authority}"]}
 
-    def forward(self, name: str, *, secure: bool) -> System:
-        """Return ``gopeer forward``: one pair of programs for both of the backend's plain ports."""
-        agents, stream, http = free_port(), free_port(), free_port()
+    def forward(self, name: str, kind: str, *, secure: bool = False) -> System:
+        """Return ``gopeer forward`` to the backend's port for *kind*, ``stream`` or ``http``."""
+        agents, remote = free_port(), free_port()
+        local = self._stream if kind == "stream" else self._http
         server = self._start(
             f"{name}-server",
             str(self._peer),
@@ -138,20 +139,17 @@ class _Builder:
             *(self._pair("-cert=", "-key=") if secure else ()),
         )
         server.wait_until(lambda: listens(agents), "its port")
-        clients = []
-        for kind, remote, local in (("stream", stream, self._stream), ("http", http, self._http)):
-            client = self._start(
-                f"{name}-{kind}",
-                str(self._peer),
-                "forward-client",
-                f"-server={'wss' if secure else 'ws'}://{LOOPBACK}:{agents}",
-                f"-remote={LOOPBACK}:{remote}",
-                f"-local={LOOPBACK}:{local}",
-                extra={"SSL_CERT_FILE": str(self._authority)},
-            )
-            client.wait_until(lambda: "forwarding" in client.said(), "its tunnel")  # noqa: B023 - called at once
-            clients.append(client)
-        return System(name, self._plain_ways(stream, http), server, clients[0])
+        client = self._start(
+            f"{name}-client",
+            str(self._peer),
+            "forward-client",
+            f"-server={'wss' if secure else 'ws'}://{LOOPBACK}:{agents}",
+            f"-remote={LOOPBACK}:{remote}",
+            f"-local={LOOPBACK}:{local}",
+            extra={"SSL_CERT_FILE": str(self._authority)},
+        )
+        client.wait_until(lambda: "forwarding" in client.said(), "its tunnel")
+        return System(name, {kind: self._plain_ways(remote, remote)[kind]}, server, client)
 
     def v1(self, name: str, idle: int) -> System:
         """Return ``gopeer v1-proxy`` with a pool of *idle* connections, and its agent."""
@@ -291,8 +289,9 @@ def running(folder: Path) -> Iterator[Setting]:
         tower, tower_wss = builder.tower()
         for system in (
             builder.direct(),
-            builder.forward("peer", secure=False),
-            builder.forward("peer-wss", secure=True),
+            builder.forward("peer", "stream"),
+            builder.forward("peer-http", "http"),
+            builder.forward("peer-wss", "stream", secure=True),
             builder.v1("peer-100", 100),
             builder.v1("peer-2", 2),
             builder.tunnel(),

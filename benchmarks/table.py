@@ -29,30 +29,45 @@ def lines(rows: Sequence[Sequence[str]]) -> list[str]:
     return [head, "|" + "---|" * len(rows[0]), *body]
 
 
-def speeds(group: Group, done: Mapping[Work, Samples]) -> list[str]:
-    """Return the table of rates, and of their ratios."""
+def ratios(group: Group, done: Mapping[Work, Samples]) -> list[str]:
+    """Return the table of how many times the others' rate ours is."""
     pairs = [(ours, other) for ours in group.ours for other in group.against]
-    head = ["", *(column.label for column in group.columns), *(f"{ours} ÷ {other}" for ours, other in pairs)]
-    rows = [head]
+    rows = [["", *(f"{ours} ÷ {other}" for ours, other in pairs)]]
     for work, samples in done.items():
         values = {label: middle(taken).value for label, taken in samples.items() if taken}
-        row = [f"{work.title}, {work.unit}"]
-        row += [number(values[c.label]) if c.label in values else "failed" for c in group.columns]
-        row += [
+        row = [
             ratio(values[ours], values[other]) if ours in values and other in values else "-"
             for ours, other in pairs
         ]
+        rows.append([work.title, *row])
+    return lines(rows)
+
+
+def speeds(group: Group, done: Mapping[Work, Samples]) -> list[str]:
+    """Return the table of medians."""
+    rows = [["", *(column.label for column in group.columns)]]
+    for work, samples in done.items():
+        row = [f"{work.title}, {work.unit}"]
+        for column in group.columns:
+            taken = samples[column.label]
+            row.append(_shown(middle(taken)) if taken else "failed")
         rows.append(row)
     return lines(rows)
+
+
+def _shown(sample: Sample) -> str:
+    text = number(sample.value)
+    return f"{text} ({number(sample.behind)})" if sample.behind else text
 
 
 def costs(group: Group, done: Mapping[Work, Samples]) -> list[str]:
     """Return the table of CPU time, proxy and agent, and of its ratios to the first of `Group.against`."""
     peer = group.against[0]
     labels = [column.label for column in group.columns if column.system != "direct"]
-    head = ["CPU, proxy + agent", *labels, *(f"{ours} ÷ {peer}" for ours in group.ours)]
-    rows = [head]
+    rows = [["CPU, proxy + agent", *labels, *(f"{ours} ÷ {peer}" for ours in group.ours)]]
     for work, samples in done.items():
+        if work.behind:
+            continue
         used = {label: middle(taken) for label, taken in samples.items() if taken}
         row = [f"{work.title}, {'s/GiB' if work.is_bulk else 'µs/request'}"]
         row += [

@@ -27,7 +27,6 @@ from tower.store import MemoryStore
 from tower.tunnels import Tunnels
 from tower.web.agents import AgentEndpoint
 
-
 CLUSTER = "alpha"
 
 
@@ -99,7 +98,7 @@ async def serve(reactor: Any, agents: int, targets: dict[str, int]) -> None:
     reception = Reception(
         reactor, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
-    reception.startService()
+    reception.startService()  # type: ignore[no-untyped-call]
     endpoint = AgentEndpoint(reactor, reception.opened)
     listen(reactor, agents, "127.0.0.1", partial(_Head, endpoint))
     for target, port in targets.items():

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 )
 
@@ -16,6 +18,7 @@ func transfer(arguments []string) error {
 	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a way to it")
 	direction := flags.String("direction", "down", "down or up")
 	size := flags.Int64("bytes", 256<<20, "length of the body")
+	duration := flags.Duration("for", 0, "end a download after so long, wherever it is")
 	find := addFlags(flags)
 	flags.Parse(arguments)
 	way, err := find()
@@ -48,10 +51,15 @@ func transfer(arguments []string) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", *address, response.Status)
 	}
-	if down {
-		err = receive(response.Body, *size)
-	} else {
+	if !down {
 		_, err = io.Copy(io.Discard, response.Body)
+	} else if *duration > 0 {
+		connection.SetReadDeadline(begin.Add(*duration))
+		if *size, err = io.Copy(io.Discard, response.Body); errors.Is(err, os.ErrDeadlineExceeded) {
+			err = nil
+		}
+	} else {
+		err = receive(response.Body, *size)
 	}
 	if err != nil {
 		return err
