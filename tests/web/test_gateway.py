@@ -76,6 +76,20 @@ class HeadTests(SynchronousTestCase):
         kit.user.deliver(get())
         self.assertEqual(kit.requests, [])
 
+    def test_shapes_in_pieces(self) -> None:
+        """A head that came in pieces is refused as soon as it cannot become a good one."""
+        for first, second, status in (
+            (b"GET / HTTP/1.1\r\nA: ", b"a" * 65_536, b"431"),
+            (b"GET / HTTP/1.1\r", b"\nHost: a\n", b"400"),
+            (b"GET / HTTP/1.1", b"\nHost: a", b"400"),
+        ):
+            kit = Kit()
+            kit.user.deliver(first)
+            self.assertFalse(kit.user.closing)
+            kit.user.deliver(second)
+            self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 " + status))
+            self.assertTrue(kit.user.closing)
+
     def test_slow_head(self) -> None:
         """A head has 10 s from its first byte, however often another byte comes."""
         kit = Kit(hello)
@@ -228,6 +242,13 @@ class HandOverTests(SynchronousTestCase):
         kit.user.deliver(b"more")
         verdict.callback(HandOver(lambda pipe, received: taken.append(received)))
         self.assertEqual(taken, [get(b"/agent") + b"more"])
+
+    def test_taker_fails(self) -> None:
+        """A taker that fails leaves no connection behind."""
+        kit = Kit(lambda request: HandOver(lambda pipe, received: 1 // 0))  # type: ignore[arg-type]
+        kit.user.deliver(get(b"/agent"))
+        self.assertTrue(kit.user.aborted)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_body_refused(self) -> None:
         """A request with a body is not handed over."""

@@ -65,7 +65,8 @@ class LineTests(SynchronousTestCase):
     def test_connect(self) -> None:
         """CONNECT, whose answer is framed in another way, is refused in any form."""
         self.refused(b"CONNECT tower:443 HTTP/1.1")
-        self.refused(b"CONNECT /api HTTP/1.1", 405)
+        self.refused(b"CONNECT /api HTTP/1.1")
+        self.refused(b"CONNECT /api HTTP/1.0")
 
     def test_blanks(self) -> None:
         """One blank between the parts, none within."""

@@ -160,6 +160,35 @@ class BodyTests(SynchronousTestCase):
         self.assertIn(b" 408 ", self.user.taken())
         self.assertTrue(self.user.closing)
 
+    def test_router_that_goes_on(self) -> None:
+        """A router may answer in spite of a body that is too long; what still comes of it is dropped."""
+        verdict: Deferred[Outcome] = Deferred()
+
+        def router(request: Request) -> Any:
+            return request.body(limit=2).addErrback(lambda failure: verdict)
+
+        kit = Kit(router)
+        kit.user.deliver(get(b"/", b"Content-Length: 5", method=b"POST", body=b"abc"))
+        kit.user.deliver(b"de")
+        verdict.callback(Response(200, b"never mind"))
+        self.assertTrue(kit.user.taken().endswith(b"never mind"))
+
+    def test_router_that_never_answers(self) -> None:
+        """A router that has the body and makes nothing of it is a 504."""
+        kit = Kit(lambda request: request.body().addCallback(lambda body: Deferred()))
+        kit.user.deliver(get(b"/", b"Content-Length: 1", method=b"POST", body=b"a"))
+        kit.sweep(121)
+        self.assertIn(b" 504 ", kit.user.taken())
+
+    def test_mistake_after_the_user_has_gone(self) -> None:
+        """A router that fails when nobody waits any more is logged."""
+        verdict: Deferred[Outcome] = Deferred(lambda verdict: verdict.errback(ZeroDivisionError()))
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get(b"/a?b=c"))
+        self.assertEqual((kit.requests[0].path, kit.requests[0].query), (b"/a", b"b=c"))
+        kit.user.lose()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
     def test_gone(self) -> None:
         """A user who goes before the body is complete ends the reading."""
         self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))

@@ -362,6 +362,25 @@ class AnswerTests(SynchronousTestCase):
         self.assertTrue(self.user.aborted)
         self.assertTrue(self.pipe.aborted)
 
+    def test_bad_chunks_later(self) -> None:
+        """So is one whose chunks break after the first."""
+        self.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+        self.pipe.deliver(b"xyz\r\n")
+        self.assertTrue(self.user.aborted)
+        self.assertTrue(self.pipe.aborted)
+
+    def test_many_interim_answers(self) -> None:
+        """Interim answers obey back-pressure; a channel that had to stop is not kept."""
+        self.user.full = True
+        self.pipe.deliver(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        self.assertTrue(self.pipe.paused)
+        self.user.drain()
+        self.assertFalse(self.pipe.paused)
+        self.user.full = True
+        self.pipe.deliver(b"HTTP/1.1 103 Early Hints\r\n\r\n" + ok())
+        self.assertTrue(self.pipe.aborted)
+        self.assertFalse(self.user.aborted)
+
     def test_204_with_framing(self) -> None:
         """A 204 goes on without the framing that it may not have."""
         self.pipe.deliver(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n")
@@ -810,6 +829,33 @@ class ExtensionTests(SynchronousTestCase):
         self.assertEqual(user.taken(), b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nX-Status: 200\r\n\r\nABCDEF")
         self.assertEqual(parts, [b"abc", b"def", b"end"])
 
+    def test_one_hook(self) -> None:
+        """What is not overridden passes answers on unchanged."""
+        ends: list[bytes] = []
+
+        class Client(ProxyClient):
+            __slots__ = ()
+
+            def handleResponseEnd(self) -> None:
+                ends.append(self.request.path)
+
+        class ClientFactory(ProxyClientFactory):
+            protocol = Client
+
+        class Asking(Request):
+            proxyClientFactoryClass = ClientFactory
+
+        class Channel(HTTPChannel):
+            requestFactory = Asking
+
+        kit = Kit()
+        kit.gateway.protocol = Channel  # type: ignore[misc]
+        user = kit.connect()
+        user.deliver(get())
+        kit.pipe.deliver(ok())
+        self.assertEqual(user.taken(), ok())
+        self.assertEqual(ends, [b"/clusters/alpha/api"])
+
     def test_request_factory(self) -> None:
         """A channel's requestFactory makes the requests."""
         seen: list[bytes] = []
@@ -843,12 +889,17 @@ class GarbageTests(SynchronousTestCase):
             kit.pipe.deliver(ok() if method == b"GET" else ok(b""))
         gc.collect()
         gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
         try:
             for _ in range(20):
                 kit.user.deliver(get())
                 kit.pipe.deliver(ok())
-            self.assertEqual(gc.collect(), 0)
+            gc.collect()
+            left = [each for each in gc.garbage if type(each).__module__.startswith("tower.")]
+            self.assertEqual(left, [])
         finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
             gc.enable()
 
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import Kit, get, ok
 from tower.policy import HeadPolicy
-from tower.web.upstreamend import AgentEnd
+from tower.web.upstreamend import AgentEnd, DirectAnswers
 
 
 class APIServer:
@@ -173,6 +173,43 @@ class AnswerTests(EndCase):
             self.setUp()
             getattr(self.channel, end)()
             self.assertTrue(self.upstream.aborted)
+
+
+class LendingPipe(FakePipe):
+    """A channel that lends its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lent = bytearray(100)
+
+    def lease(self) -> memoryview | None:
+        """Lend, unless full."""
+        return None if self.full else memoryview(self.lent)
+
+    def commit(self, size: int) -> None:
+        """Send."""
+        self.send(self.lent[:size])
+
+
+class DirectTests(SynchronousTestCase):
+    """Answers that are received where the channel wants them."""
+
+    def test_direct(self) -> None:
+        """The connection is offered the channel's own buffer."""
+        channel, upstream = LendingPipe(), FakePipe()
+        AgentEnd(channel, upstream, HeadPolicy(APIServer()).rewrite).start()
+        answers = upstream.receiver
+        assert isinstance(answers, DirectAnswers)
+        place = answers.buffer()
+        assert place is not None
+        place[:3] = b"abc"
+        answers.filled(3)
+        self.assertEqual(channel.taken(), b"abc")
+        channel.full = True
+        self.assertIsNone(answers.buffer())
+        upstream.pause()
+        channel.drain()
+        self.assertFalse(upstream.paused)
 
 
 class UpgradeTests(EndCase):

@@ -21,7 +21,7 @@ BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _VALUE = rb"[\t -~\x80-\xff]*+"
-_REQUEST_LINE = re.compile(rb"([A-Z]{1,24}+) (/[!\"$-~]*+) HTTP/1\.([01])\r\n")
+_REQUEST_LINE = re.compile(rb"(?!CONNECT )([A-Z]{1,24}+) (/[!\"$-~]*+) HTTP/1\.([01])\r\n")
 _FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:" + _VALUE + rb"\r\n)*+\r\n")
 # kubectl's subprotocol SPDY/3.1+portforward.k8s.io has a slash, which no token has; gorilla takes it too.
 _LISTED = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z/]"
@@ -201,13 +201,9 @@ class HeadReader:
         if minor == b"1":
             if not fields.host:
                 raise BadHead("the request has no Host")
-            if method == b"CONNECT":
-                raise BadHead("CONNECT is not for this server", 405)
             return method, target, 1, fields
         if fields.body == CHUNKED or fields.upgrade:
             raise BadHead("HTTP/1.0 knows neither Transfer-Encoding nor Upgrade")
-        if method == b"CONNECT":
-            raise BadHead("CONNECT is not for this server", 405)
         return method, target, 0, fields
 
 
@@ -232,6 +228,8 @@ def _fault_of_line(head: bytes) -> BadHead:
     line = head[: head.find(b"\r\n")]
     if not line.endswith((b" HTTP/1.1", b" HTTP/1.0")):
         return BadHead("the request line does not end with HTTP/1.1 or HTTP/1.0")
+    if line.startswith(b"CONNECT "):
+        return BadHead("CONNECT is not for this server")
     return BadHead("the request line is not METHOD /path HTTP/1.1")
 
 

@@ -162,8 +162,6 @@ class HTTPChannel:
         self._age = 0
         if self._waiting and not (self._serving or self.full):
             self._serve(bytes(self._waiting))
-        elif self._paused:
-            self._settle()
 
     def release(self) -> bytes:
         """Give up the connection, paused; return what came behind the current request."""

@@ -267,8 +267,6 @@ class ProxyClient:
 
     def ended(self) -> None:
         """Note that nothing more will come: for some answers that is how they end."""
-        if self._over:
-            return
         if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
             self._finish(in_step=False)
         else:
@@ -276,8 +274,7 @@ class ProxyClient:
 
     def closed(self, reason: Exception) -> None:
         """Note that the channel is gone."""
-        if not self._over:
-            self._lost()
+        self._lost()
 
     def _lost(self) -> None:
         self._over = True
@@ -286,11 +283,10 @@ class ProxyClient:
 
     def _break(self, error: TowerError) -> None:
         """Give up on an answer that is none."""
-        if not self._over:
-            self._over = True
-            self.upstream.discard()
-            cluster = self.factory.relay.cluster
-            self.request.fail(Refusal(502, f"cluster {cluster} sent what is no HTTP answer: {error}"))
+        self._over = True
+        self.upstream.discard()
+        cluster = self.factory.relay.cluster
+        self.request.fail(Refusal(502, f"cluster {cluster} sent what is no HTTP answer: {error}"))
 
     def abandon(self) -> None:
         """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""

@@ -75,9 +75,6 @@ class StreamOpening:
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
         request = self._request
-        if request.over:
-            upstream.discard()
-            return
         request.started = request.over = True
         go_raw(request.channel, upstream.channel, _SWITCHED)
 

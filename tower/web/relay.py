@@ -51,6 +51,7 @@ class ProxyClientFactory:
         fields, identity = request.fields, request.identity
         if identity is None:
             raise Unauthorized(reason="the router let a request pass that nobody vouches for")
+        request.channel.enter(identity, relay.cluster)
         target, prefix = request.target, relay.prefix
         if prefix:
             rest = target[len(prefix) :]
@@ -83,11 +84,8 @@ class ProxyClientFactory:
 
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
-        if self.request.over:
-            upstream.discard()
-        else:
-            self.client = client = self.buildProtocol(upstream)
-            client.begin(self._head)
+        self.client = client = self.buildProtocol(upstream)
+        client.begin(self._head)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from twisted.logger import Logger
 
-from tower.conch.channel import Channel
 from tower.errors import PeerError
 from tower.pipes import Pipe, join
 from tower.policy import CHUNKED, Refusal, Rewritten
@@ -28,6 +27,17 @@ from tower.web.http1 import HEAD_LIMIT
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
 
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
+
+
+@runtime_checkable
+class Lender(Pipe, Protocol):
+    """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
+
+    def lease(self) -> memoryview | None:
+        """Return that place, or None: then wait for `Receiver.drained`."""
+
+    def commit(self, size: int) -> None:
+        """Send the first *size* bytes of it."""
 
 
 class _Refused(PeerError):
@@ -62,7 +72,7 @@ class AgentEnd:
         self._channel.resume()
 
     def _answers(self) -> Answers:
-        if isinstance(self._channel, Channel):
+        if isinstance(self._channel, Lender):
             return DirectAnswers(self._channel, self._upstream)
         return Answers(self._channel, self._upstream)
 
@@ -204,15 +214,12 @@ class Answers:
 class DirectAnswers(Answers):
     """The same without a copy: bytes are received where the channel wants them."""
 
-    _channel: Channel
-
-    def buffer(self) -> memoryview | None:
-        """Return where to put bytes; None stops the API server until the channel has room."""
-        return self._channel.lease()
-
-    def filled(self, count: int) -> None:
-        """Send what was put there."""
-        self._channel.commit(count)
+    def __init__(self, channel: Lender, upstream: Pipe) -> None:
+        super().__init__(channel, upstream)
+        #: Where the connection puts bytes; None stops it until the channel has room.
+        self.buffer = channel.lease
+        #: Sends what was put there.
+        self.filled = channel.commit
 
 
 class _UpgradeAnswer(Answers):
