@@ -76,6 +76,8 @@ class TLSSession:
                     self._ended = True
                     break
                 have += count
+                if not (self._incoming.pending or self.object.pending()):
+                    break  # cheaper than to be told so by an exception
         except ssl.SSLWantReadError:
             return have
         except ssl.SSLZeroReturnError:
