@@ -269,12 +269,24 @@ class SendingTests(ConnectionTestCase):
         self.assert_over()
 
     def test_broken_while_sending(self) -> None:
-        """The receiver may hear of the end from within send, which then wants no pause."""
+        """Who went while we sent is heard out: he may have said why."""
+        self.far.sendall(b"too large")
+        self.far.close()
+        self.assertTrue(self.connection.send(b"x"))
+        self.assertTrue(self.connection.send(b"x"))
+        self.assertEqual(self.recorder.log, [])
+        self.reactor.run()
+        self.assertEqual(self.recorder.got, b"too large")
+        self.assertEqual(self.recorder.log, ["received", "ended", "closed"])
+        self.assert_over()
+
+    def test_broken_while_paused(self) -> None:
+        """Nobody is heard out while nobody listens."""
+        self.connection.pause()
         self.far.close()
         self.assertTrue(self.connection.send(b"x"))
         self.assertEqual(self.recorder.log, ["closed"])
         self.assertIsInstance(self.recorder.reason, BrokenPipeError)
-        self.assertTrue(self.connection.send(b"x"))
         self.assert_over()
 
     def test_broken_while_flushing(self) -> None:

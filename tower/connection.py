@@ -243,8 +243,21 @@ class Connection:
         except WOULD_BLOCK:
             return 0
         except OSError as e:
-            self._lost(e)
+            self._cannot_send(e)
             return len(data)
+
+    def _cannot_send(self, error: OSError) -> None:
+        """Send no more; a peer that went while we sent may have said why, so hear it out first."""
+        self._queue.clear()
+        self._unsent = None
+        self.queued = 0
+        if self._paused or self._peer_ended or self._closing or not self._ready:
+            self._lost(error)
+            return
+        self._finishing = self._end_sent = True
+        if self._writing:
+            self._writing = False
+            self._reactor.removeWriter(self)
 
     def _write_on(self) -> None:
         if not (self._writing or self._closed):
@@ -257,7 +270,7 @@ class Connection:
         while queue and self._ready:
             first = queue[0]
             sent = self._transmit(first)
-            if self._closed:
+            if self._closed or not queue:
                 return
             self.queued -= sent
             if sent == len(first):

@@ -197,7 +197,7 @@ class TLSConnection(Connection):
                 return size
             sent = 0
             with memoryview(data) as view:
-                while sent < size and self._unsent is None and not self._closed:
+                while sent < size and self._unsent is None and not (self._closed or self._end_sent):
                     piece = view[sent : sent + PIECE]
                     self._send_cipher_text(self._session.encrypt(piece))
                     sent += len(piece)
@@ -215,7 +215,7 @@ class TLSConnection(Connection):
         except WOULD_BLOCK:
             sent = 0
         except OSError as e:
-            self._lost(e)
+            self._cannot_send(e)
             return
         if sent < len(data):
             self._unsent = memoryview(data)[sent:]
@@ -229,7 +229,7 @@ class TLSConnection(Connection):
             except WOULD_BLOCK:
                 return
             except OSError as e:
-                self._lost(e)
+                self._cannot_send(e)
                 return
             if sent < len(self._unsent):
                 self._unsent = self._unsent[sent:]
