@@ -50,7 +50,7 @@ from tower.tunnels import Tunnels
 from tower.web.agents import AgentEndpoint
 from tower.web.chain import user_chain
 from tower.web.clusterproxy import ClusterProxies
-from tower.web.gateway import Gateway
+from tower.web.gateway import Gateway, Router
 from tower.web.identity import Authenticator
 from tower.web.issuing import Issuer, Published
 from tower.web.router import ClusterPort, FrontDoor, PlainPort
@@ -187,13 +187,14 @@ class Proxy(MultiService):
 
     def _compose_agents(self) -> None:
         options, reactor = self._options, self._reactor
+        self._budget = Budget(options["buffer-budget"])
         self._tunnels = Tunnels(reactor, reactor.seconds)
         self._reception = Reception(
             reactor,
             self._tunnels,
             self._tokens,
             self._host_keys,
-            Budget(options["buffer-budget"]),
+            self._budget,
             keepalive=options["keepalive"],
             epoch=reactor.seconds,
         )
@@ -226,15 +227,18 @@ class Proxy(MultiService):
             reactor,
         )
         front = FrontDoor(chain, api, self._agents.accept, lambda: self._ready)
-        self._front = Gateway(reactor, front, self._pool, self._sessions)
-        self._plain = Gateway(reactor, PlainPort(self._agents.accept), self._pool, self._sessions)
+        self._front = self._gateway(front)
+        self._plain = self._gateway(PlainPort(self._agents.accept))
         self._proxies = ClusterProxies(
             reactor,
             self._clusters,
             options["host"],
             self._serving.context,
-            lambda name: Gateway(reactor, ClusterPort(chain, name), self._pool, self._sessions),
+            lambda name: self._gateway(ClusterPort(chain, name)),
         )
+
+    def _gateway(self, router: Router) -> Gateway:
+        return Gateway(self._reactor, router, self._pool, self._sessions, budget=self._budget)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the admin's kubeconfig are in order."""
