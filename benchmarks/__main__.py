@@ -94,7 +94,7 @@ def _try(
 def report(setting: Setting, done: Done, rounds: int, size: Size) -> str:
     """Return everything in Markdown."""
     words = [
-        f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()},",
+        f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().partition('-')[0]},",
         f"Python {platform.python_version()}, Twisted {version('twisted')},",
         f"cryptography {version('cryptography')}; {time.strftime('%Y-%m-%d')}; medians of {rounds} rounds",
         f"of {size.seconds:g} s or {size.octets >> 20} MiB, load generator and backend on the same machine",
