@@ -131,3 +131,4 @@ class DocumentTests(ApiTestCase):
         self.refused(404, "GET", "/api/v1")
         self.refused(404, "GET", "/openapi/v3/apis/apps/v1")
         self.refused(405, "POST", "/apis", {})
+        self.refused(404, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {})

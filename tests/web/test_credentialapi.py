@@ -32,6 +32,8 @@ class CredentialTests(ApiTestCase):
         rows = self.get(self.path, accept=TABLE)["rows"]
         self.assertEqual(rows[0]["cells"][1:5], ["alpha", "jane", "dev", "token"])
         self.assertIn("left)", rows[0]["cells"][5])
+        (row, _) = self.get(self.path, accept=TABLE, includeObject="Object")["rows"]
+        self.assertEqual(row["object"]["spec"]["user"], "jane")
         self.assertEqual(rows[1]["cells"][1], "(Tower's API)")
 
     def test_no_secrets(self) -> None:

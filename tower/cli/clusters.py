@@ -151,7 +151,7 @@ def _facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("Enabled", bool(spec.get("enable"))),
         ("Type", spec.get("connection", {}).get("type")),
         ("Port", spec.get("connection", {}).get("kubernetesAPIServerPort")),
-        ("Last seen", status.get("lastSeen") or "never"),
+        ("Last seen", status.get("lastSeen") or "not yet"),
     ]
 
 

@@ -57,6 +57,11 @@ class Call:
         media = choose(self.accept, [discovery.JSON, *TABLES])
         return media if media in TABLES else ""
 
+    @property
+    def include(self) -> str:
+        """What the rows of that table shall carry of their objects."""
+        return self.query.get("includeObject", "Metadata")
+
     def flag(self, name: str) -> bool:
         """Return a parameter that is true or false; given without a value it is true."""
         value = self.query.get(name)
@@ -130,9 +135,10 @@ class Api:
         match call.segments:
             case ("apis", discovery.GROUP, discovery.VERSION, plural, *below) if plural in self._resources:
                 return await self._resource(plural, call, tuple(below))
+        document = _document(call)
         if call.method not in ("GET", "HEAD"):
             raise Refusal(405, f"{call.method} is not for this path")
-        return _document(call)
+        return document
 
     async def _resource(self, plural: str, call: Call, below: tuple[str, ...]) -> Outcome:
         try:

@@ -141,12 +141,11 @@ class ClusterApi:
 
     def _watch(self, call: Call, selection: Selection) -> StreamingResponse:
         media = call.table
-        include = call.query.get("includeObject", "Metadata")
 
         def form(item: Object) -> Object:
             if not media:
                 return item
-            return table(COLUMNS, [item], self._clock.seconds(), media=media, include=include)
+            return table(COLUMNS, [item], self._clock.seconds(), media=media, include=call.include)
 
         start = self._watching.watch(call.query, selection, form, bookmarks=not media)
         return StreamingResponse(start, 200, (_JSON_TYPE, (b"Cache-Control", b"no-cache, private")))
@@ -158,10 +157,10 @@ class ClusterApi:
         return Response.of_json(item)
 
     def _table(self, call: Call, items: list[Object], version: str) -> Response:
-        include = call.query.get("includeObject", "Metadata")
         now = self._clock.seconds()
-        value = table(COLUMNS, items, now, media=call.table, include=include, resource_version=version)
-        return Response.of_json(value)
+        return Response.of_json(
+            table(COLUMNS, items, now, media=call.table, include=call.include, resource_version=version)
+        )
 
     async def _create(self, call: Call) -> Response:
         value = await call.read()

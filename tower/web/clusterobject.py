@@ -150,7 +150,7 @@ def _last_seen(item: Object, now: float) -> Cell:
     if item["status"].get("agents"):
         return "now"
     seconds = seconds_since(item["status"].get("lastSeen"), now)
-    return "never" if seconds is None else f"{human_duration(seconds)} ago"
+    return "not yet" if seconds is None else f"{human_duration(seconds)} ago"
 
 
 def _round_trip(item: Object, _now: float) -> Cell:

@@ -29,7 +29,7 @@ def listed(
     """
     if call.table:
         shown = rows(items) if rows is not None else items
-        return Response.of_json(table(columns, shown, now, media=call.table))
+        return Response.of_json(table(columns, shown, now, media=call.table, include=call.include))
     return Response.of_json(
         {"apiVersion": API_VERSION, "kind": f"{kind}List", "metadata": {}, "items": items}
     )
