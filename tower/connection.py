@@ -224,7 +224,7 @@ class Connection:
         sent = 0
         if self._ready and not self._queue:
             sent = self._transmit(data)
-            if self._fd < 0:
+            if self._fd < 0 or self._end_sent:
                 return True  # it was lost under this
         if sent < size:
             self._queue.append(memoryview(bytes(data[sent:])))
