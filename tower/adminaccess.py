@@ -60,6 +60,7 @@ class AdminAccess:
         self._serving = serving
         self._server = server
         self._now = now
+        self._renewed = 0.0
 
     async def renew(self) -> None:
         """Write a new kubeconfig.
@@ -76,9 +77,12 @@ class AdminAccess:
             certificate=(issued.certificate_pem, issued.key_pem),
         )
         self._state.write(FILE, content.encode())
+        self._renewed = self._now()
 
     async def try_to_renew(self) -> None:
-        """Write a new kubeconfig; a timer's body, never raises what it can name."""
+        """Write a new kubeconfig if that is due; a timer's body, never raises what it can name."""
+        if self._now() - self._renewed < RENEWAL / 2:
+            return
         try:
             await self.renew()
         except (TowerError, OSError):

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.conch.channel import Channel
 from tower.errors import ClusterUnreachable
+
+#: How long after it was last seen, or after our own start, an agent counts as reconnecting, s.
+RECONNECTING = 60.0
 
 
 class Tunnel(Protocol):
@@ -63,6 +66,7 @@ class Tunnels:
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
         self._clock = clock
         self._epoch = epoch
+        self._started = epoch()
         self._live: dict[str, list[Tunnel]] = {}
         self._next: dict[str, int] = {}
         self._last_seen: dict[str, float] = {}
@@ -118,11 +122,15 @@ class Tunnels:
     def wait(self, cluster: str, timeout: float) -> Deferred[Tunnel]:
         """Return a tunnel of *cluster* as soon as there is one, within *timeout* s.
 
+        That is for an agent that reconnects; one that was away for long is not waited for.
+
         :raise ClusterUnreachable: through the Deferred: there was none in time.
         """
         tunnel = self.pick(cluster)
         if tunnel is not None:
             return succeed(tunnel)
+        if self._epoch() - self._last_seen.get(cluster, self._started) > RECONNECTING:
+            return fail(ClusterUnreachable(self.why_not(cluster)))
         waiting: Deferred[Tunnel] = Deferred()
         self._waiting.setdefault(cluster, []).append(waiting)
         waiting.addTimeout(timeout, self._clock)
