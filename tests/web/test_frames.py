@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from autobahn.twisted.websocket import (
+    WebSocketClientFactory,
+    WebSocketClientProtocol,
+    WebSocketServerFactory,
+    WebSocketServerProtocol,
+)
 from autobahn.websocket.xormasker import create_xor_masker  # type: ignore[attr-defined]
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.frames import CLOSE, PING, TEXT, BadFrame, Control, FrameReader, FrameWriter, mask
+from tower.web.frames import (
+    BINARY,
+    CLOSE,
+    LONGEST_HEADER,
+    PING,
+    PONG,
+    TEXT,
+    BadFrame,
+    Control,
+    FrameReader,
+    FrameWriter,
+    NoFrames,
+    mask,
+)
 
 
 def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Control]]:
@@ -70,6 +93,8 @@ class FrameTests(SynchronousTestCase):
     def test_refused(self) -> None:
         """What RFC 6455 forbids, or no tunnel speaks, is refused."""
         for wire in (
+            b"\x82\x7e\x00\x7d",  # 125 in three bytes
+            b"\x82\x7f" + (65535).to_bytes(8, "big"),  # 65535 in nine
             b"\xc2\x01a",  # reserved bit
             b"\x82\x81abcda",  # masked
             bytes((128 | TEXT, 1)) + b"a",
@@ -85,3 +110,120 @@ class FrameTests(SynchronousTestCase):
                     read(FrameReader(from_client=False), wire, step)
         with self.assertRaises(BadFrame):
             FrameReader(from_client=True).feed(memoryview(bytearray(b"\x82\x01a")))
+
+
+class Autobahn:
+    """Autobahn's own frame code after the handshake, with what it got and what it sent."""
+
+    def __init__(self, *, client: bool) -> None:
+        self.got: list[tuple[int, bytes]] = []
+        protocol: Any = WebSocketClientProtocol() if client else WebSocketServerProtocol()
+        self.protocol = protocol
+        make = WebSocketClientFactory if client else WebSocketServerFactory
+        protocol.factory = make(reactor=Clock())
+        protocol.transport = self.transport = StringTransport()
+        protocol._connectionMade()
+        protocol.state = protocol.STATE_OPEN
+        protocol.websocket_version = 18
+        protocol.inside_message, protocol.current_frame = False, None
+        self.transport.clear()
+        protocol.onMessage = self._message
+        protocol.onPing = lambda payload: self.got.append((PING, payload))
+        protocol.onPong = lambda payload: self.got.append((PONG, payload))
+
+    def _message(self, payload: bytes, isBinary: bool) -> None:
+        self.got.append((BINARY if isBinary else TEXT, payload))
+
+    def feed(self, wire: bytes) -> None:
+        """Have bytes come."""
+        self.protocol._dataReceived(wire)
+
+    def sent(self) -> bytes:
+        """Return what it sent."""
+        data = cast(bytes, self.transport.value())
+        self.transport.clear()
+        return data
+
+
+SIZES = st.sampled_from((0, 1, 4, 125, 126, 127, 600, 1024, 65535, 65536, 70001))
+
+
+class AutobahnTests(SynchronousTestCase):
+    """Agrees with Autobahn about every frame."""
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.booleans(),
+        st.lists(
+            st.tuples(st.integers(0, 3), SIZES, st.sampled_from((None, 1, 7, 1024, 40_000))), max_size=5
+        ),
+        st.sampled_from((1, 2, 13, 1000, 1 << 20)),
+    )
+    def test_read(self, client: bool, script: list[tuple[int, int, int | None]], step: int) -> None:
+        """We read what Autobahn sends: messages, fragments (gorilla's are of 1,024 B), control frames."""
+        peer = Autobahn(client=client)
+        payload, controls, wire = b"", [], bytearray()
+        for kind, size, fragment in script:
+            data = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
+            if kind == 0:
+                peer.protocol.sendPing(data[:125])
+                controls.append(Control(PING, data[:125]))
+            elif kind == 1 and fragment != 1:
+                peer.protocol.beginMessage(isBinary=True)
+                for start in range(0, max(size, 1), fragment or 5000):
+                    peer.protocol.sendMessageFrame(data[start : start + (fragment or 5000)])
+                    peer.protocol.sendPong(b"between")
+                    controls.append(Control(PONG, b"between"))
+                peer.protocol.endMessage()
+                payload += data
+            else:
+                peer.protocol.sendMessage(data, isBinary=True, fragmentSize=fragment if size < 5000 else None)
+                payload += data
+            wire += peer.sent()
+        got = read(FrameReader(from_client=client), bytes(wire), step if len(wire) < 20_000 else 1000)
+        self.assertEqual(got, (payload, controls))
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.booleans(), st.lists(st.tuples(SIZES, st.booleans()), max_size=5))
+    def test_write(self, client: bool, script: list[tuple[int, bool]]) -> None:
+        """Autobahn reads what we send, put together in place or not."""
+        peer, writer = Autobahn(client=not client), FrameWriter(to_server=client)
+        expected = []
+        for size, in_place in script:
+            data = bytes(range(256)) * (size // 256) + bytes(range(size % 256))
+            if in_place:
+                buffer = bytearray(LONGEST_HEADER) + data
+                begin = writer.wrap_into(memoryview(buffer), LONGEST_HEADER, len(buffer))
+                peer.feed(bytes(buffer[begin:]))
+            else:
+                peer.feed(writer.wrap(data))
+            peer.feed(writer.wrap(data[:125], PING) + writer.wrap(b"", PONG))
+            expected += [(BINARY, data), (PING, data[:125]), (PONG, b"")]
+        self.assertEqual(peer.got, expected)
+
+    @settings(max_examples=300, deadline=None)
+    @given(st.integers(0, 255), st.integers(0, 255), st.binary(min_size=12, max_size=40))
+    def test_any_header(self, first: int, second: int, rest: bytes) -> None:
+        """No header raises anything but BadFrame, and what Autobahn refuses we refuse too."""
+        wire = bytes((first, second)) + rest
+        peer = Autobahn(client=True)
+        peer.protocol.failByDrop = False
+        peer.feed(wire[:14])
+        refused = peer.protocol.state != peer.protocol.STATE_OPEN and first & 15 != CLOSE
+        try:
+            read(FrameReader(from_client=False), wire[:14], 14)
+        except BadFrame:
+            return
+        self.assertFalse(refused)
+
+
+class NoFramesTests(SynchronousTestCase):
+    """Stands in for frames."""
+
+    def test_as_it_is(self) -> None:
+        """Everything is payload, and there are no control frames."""
+        frames = NoFrames()
+        self.assertEqual(frames.feed(memoryview(b"bytes")), [(0, 5)])
+        self.assertEqual(frames.wrap(b"bytes"), b"bytes")
+        self.assertEqual(frames.wrap(b"bye", CLOSE), b"")
+        self.assertEqual(frames.wrap_into(memoryview(bytearray(9)), 3, 9), 3)

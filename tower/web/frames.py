@@ -138,17 +138,17 @@ class FrameReader:
             return len(data)
         first, second = head[0], head[1]
         self._check(first, second)
-        size, length = 2, second & 127
+        size, length, least = 2, second & 127, 0
         if length > 125:
-            size = 4 if length == 126 else 10
+            size, least = (4, 126) if length == 126 else (10, 1 << 16)
             length = int.from_bytes(head[2:size], "big")
         if self._masked:
             size += 4
         if len(head) < size:
             self._head = head
             return len(data)
-        if length >> 63:
-            raise BadFrame("a frame length with its highest bit set")
+        if not least <= length < 1 << 63:
+            raise BadFrame("a frame length in more bytes than it needs, or with its highest bit set")
         if self._masked:
             self._key = int.from_bytes(head[size - 4 : size], "little")
         opcode = first & 15
