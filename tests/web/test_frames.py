@@ -127,6 +127,7 @@ class Autobahn:
         protocol.websocket_version = 18
         protocol.inside_message, protocol.current_frame = False, None
         self.transport.clear()
+        self.transport.registerProducer(protocol, streaming=True)  # it is unregistered when it fails
         protocol.onMessage = self._message
         protocol.onPing = lambda payload: self.got.append((PING, payload))
         protocol.onPong = lambda payload: self.got.append((PONG, payload))
@@ -207,7 +208,6 @@ class AutobahnTests(SynchronousTestCase):
         """No header raises anything but BadFrame, and what Autobahn refuses we refuse too."""
         wire = bytes((first, second)) + rest
         peer = Autobahn(client=True)
-        peer.protocol.failByDrop = False
         peer.feed(wire[:14])
         refused = peer.protocol.state != peer.protocol.STATE_OPEN and first & 15 != CLOSE
         try:
