@@ -153,6 +153,7 @@ class Proxy(MultiService):
         self._state = state
         self._reactor = reactor
         self._ready = False
+        self._ports: list[TCPServer] = []
         self._compose_trust()
         self._compose_records()
         self._compose_agents()
@@ -252,13 +253,16 @@ class Proxy(MultiService):
         if not self.running:
             return
         options, reactor = self._options, self._reactor
+        self._ports = [
+            self._port("port", self._plain, None),
+            self._port("secure-port", self._front, self._serving.context),
+        ]
         services: list[Service] = [
             Revocation(self._store, self._clusters, self._credentials, self._tunnels, self._sessions),
             Availability(reactor, self._clusters, self._tunnels),
             self._reception,
             self._proxies,
-            self._port("port", self._plain, None),
-            self._port("secure-port", self._front, self._serving.context),
+            *self._ports,
             periodic(reactor, 1.0, self._sweep),
             periodic(reactor, SWEEP_PERIOD, self._sessions.sweep),
             periodic(reactor, 5.0, self._pool.sweep),
@@ -307,6 +311,8 @@ class Proxy(MultiService):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        for port in self._ports:
+            await maybeDeferred(port.disownServiceParent)
         await DeferredList([self._front.stop(GRACE), self._plain.stop(GRACE)])
         self._pool.stop()
         await maybeDeferred(super().stopService)
