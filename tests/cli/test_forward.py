@@ -12,8 +12,8 @@ from tests.cli.clikit import CommandTestCase
 from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
 from tower.cli.forward import Credential
-from tower.cli.streams import way_of
 from tower.kube.kubeconfig import KubeAccess
+from tower.web.streamclient import way_of
 
 
 class CredentialTests(CommandTestCase):

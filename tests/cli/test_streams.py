@@ -11,64 +11,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tower.cli.errors import CommandFailed
-from tower.cli.streams import HEAD_LIMIT, OPEN_TIMEOUT, Forwarder, Opening, Way
+from tower.cli.streams import Forwarder
 from tower.connecting import ConnectFailed
+from tower.web.streamclient import OPEN_TIMEOUT, Way
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
 STATUS = json.dumps({"kind": "Status", "message": "the agent has no target pg"}).encode()
 REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS
 WAY = Way("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
-
-
-class OpeningTests(SynchronousTestCase):
-    """The answer to the upgrade."""
-
-    def setUp(self) -> None:
-        """Have a stream that is being opened."""
-        self.pipe = FakePipe()
-        self.opened: list[bytes] = []
-        self.failed: list[str] = []
-        self.pipe.receiver = Opening(self.pipe, self.opened.append, self.failed.append)
-        self.pipe.resume()
-
-    def test_any_split(self) -> None:
-        """However the answer is cut, the stream opens with what followed it, or fails with the reason."""
-        for answer, opened, failed in (
-            (SWITCHED, [b""], []),
-            (REFUSED, [], ["the agent has no target pg"]),
-        ):
-            for step in range(1, len(answer) + 1):
-                self.setUp()
-                for start in range(0, len(answer), step):
-                    self.pipe.deliver(answer[start : start + step])
-                self.assertEqual((self.opened, self.failed), (opened, failed))
-                self.assertEqual(self.pipe.aborted, bool(failed))
-
-    def test_leftover(self) -> None:
-        """What came behind the answer belongs to the stream."""
-        self.pipe.deliver(SWITCHED + b"220 ready")
-        self.assertEqual(self.opened, [b"220 ready"])
-
-    def test_no_status(self) -> None:
-        """Without a Status the status line says what happened."""
-        self.pipe.deliver(b"HTTP/1.1 502 Bad Gateway\r\n\r\n<html>")
-        self.assertEqual(self.failed, [])
-        self.pipe.end()
-        self.assertEqual(self.failed, ["the proxy answered 'HTTP/1.1 502 Bad Gateway'"])
-
-    def test_too_long(self) -> None:
-        """Neither head nor body is collected without end."""
-        self.pipe.deliver(b"x" * (HEAD_LIMIT + 1))
-        self.assertIn("too long", self.failed[0])
-        self.setUp()
-        self.pipe.deliver(b"HTTP/1.1 500 Oops\r\n\r\n" + b"{" * (64 << 10))
-        self.pipe.deliver(b"{")
-        self.assertEqual(self.failed, ["the proxy answered 'HTTP/1.1 500 Oops'"])
-
-    def test_gone(self) -> None:
-        """A proxy that goes away is told once."""
-        self.pipe.lose(ConnectionError("reset"))
-        self.assertEqual(self.failed, ["the proxy closed the connection: reset"])
 
 
 class ForwarderTests(SynchronousTestCase):

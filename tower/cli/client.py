@@ -6,12 +6,12 @@ import http.client
 import json
 import os
 import ssl
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import tower
+from tower.kube.access import bearer_token, server_address, tls_context
 from tower.kube.kubeconfig import KubeAccess
 from tower.web.serverurl import ServerURL, find_proxy
 
@@ -90,52 +90,6 @@ class Client:
 def quoted(segment: str) -> str:
     """Return *segment* as one element of a path."""
     return quote(segment, safe=":@")
-
-
-def bearer_token(access: KubeAccess) -> str | None:
-    """Return the token that *access* has, from its file if it names one.
-
-    :raise CommandFailed: the file cannot be read.
-    """
-    if access.token_file is None:
-        return access.token
-    try:
-        return access.token_file.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as e:
-        raise CommandFailed(f"cannot read the token file {access.token_file}: {e}") from e
-
-
-def tls_context(access: KubeAccess) -> ssl.SSLContext:
-    """Return what verifies the server of *access* and shows it the client's certificate.
-
-    :raise CommandFailed: a certificate or key in it is broken.
-    """
-    try:
-        context = ssl.create_default_context(
-            cadata=access.ca_data.decode("ascii") if access.ca_data else None
-        )
-        if access.client_certificate is not None and access.client_key is not None:
-            # ssl reads certificates from files alone; this one is 0600 and gone again at once
-            with tempfile.NamedTemporaryFile(prefix="tower-", suffix=".pem") as both:
-                both.write(access.client_certificate + b"\n" + access.client_key)
-                both.flush()
-                context.load_cert_chain(both.name)
-    except (ssl.SSLError, UnicodeDecodeError) as e:
-        raise CommandFailed(
-            f"the kubeconfig for {access.server} holds a broken certificate or key: {e}"
-        ) from e
-    if access.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context
-
-
-def server_address(access: KubeAccess) -> tuple[str, int, bool]:
-    """Return host, port and whether TLS is wanted of the server of *access*."""
-    url = urlsplit(access.server)
-    secure = url.scheme == "https"
-    return url.hostname or "", url.port or (443 if secure else 80), secure
 
 
 def open_connection(access: KubeAccess) -> http.client.HTTPConnection:

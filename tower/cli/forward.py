@@ -7,6 +7,7 @@ import getpass
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,16 +16,15 @@ from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThreadPool
 
-from tower.connecting import connect
-from tower.connection import Connection
 from tower.kube.kubeconfig import KubeAccess
 from tower.listening import listen
+from tower.web.streamclient import Way, dial, way_of
 
 from .access import request_kubeconfig
 from .client import GROUP_PATH, Client, quoted
 from .clusters import cluster_path
 from .errors import CommandFailed
-from .streams import Forwarder, Way, way_of
+from .streams import Forwarder
 
 EARLY = 300.0  # s before its end that a credential is renewed
 
@@ -132,13 +132,10 @@ def forward(client: Client, options: argparse.Namespace) -> None:
         reactor.seconds,
     )
 
-    def dial(way: Way) -> Deferred[Connection]:
-        return connect(reactor, way.host, way.port, tls=way.tls, server_hostname=way.server_name)
-
     def say(text: str) -> None:
         print(f"tower: {what}: {text}", file=sys.stderr, flush=True)
 
-    forwarder = Forwarder(credential.way, dial, say, reactor)
+    forwarder = Forwarder(credential.way, partial(dial, reactor), say, reactor)
     try:
         listening = listen(reactor, port, host, forwarder.accept)
     except CannotListenError as e:
