@@ -104,6 +104,7 @@ class Connection:
         self._peer_ended = self._finishing = self._closing = self._closed = False
         self._end_sent = self._lingering = False
         self._patience: Any = None
+        self._broken: OSError | None = None
         self.queued = self.bytes_in = self.bytes_out = 0
 
     # Who gets the bytes
@@ -193,7 +194,10 @@ class Connection:
             return
         if not count:
             self._nothing_came()
-            self._end_of_stream()
+            if self._broken is None:
+                self._end_of_stream()
+            else:
+                self._lost(self._broken)
             return
         self.bytes_in += count
         if self._filled is not None:
@@ -247,13 +251,17 @@ class Connection:
             return len(data)
 
     def _cannot_send(self, error: OSError) -> None:
-        """Send no more; a peer that went while we sent may have said why, so hear it out first."""
+        """Send no more; a peer that went while we sent may have said why, so hear it out first.
+
+        Whether it said all nobody can tell any more, so that does not count as its end.
+        """
         self._queue.clear()
         self._unsent = None
         self.queued = 0
         if self._paused or self._peer_ended or self._closing or not self._ready:
             self._lost(error)
             return
+        self._broken = error.with_traceback(None)  # its frames would hold us
         self._finishing = self._end_sent = True
         if self._writing:
             self._writing = False
