@@ -1,24 +1,40 @@
-"""Dialling through a tunnel with Twisted's own abstraction.
+"""Targets of clusters with Twisted's own abstraction.
 
-`TunnelEndpoint` is an ``IStreamClientEndpoint``, so that ``Agent``, treq, Conch or anything else of Twisted's
-works through a tunnel unchanged.
+Both are an ``IStreamClientEndpoint``, so that ``Agent``, treq, Conch or anything else of Twisted's works
+through a tunnel unchanged: `TunnelEndpoint` for the proxy itself, `FrontDoorEndpoint` for every other
+program, which gets one by ``clientFromString(reactor, "tower:cluster=alpha:target=postgres")`` too.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from twisted.internet.address import HostnameAddress
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.conch.channel import Channel
 from tower.conch.mux import StreamRefused, TunnelLost
-from tower.errors import ClusterUnreachable
+from tower.connecting import ConnectFailed
+from tower.connection import Connection
+from tower.errors import ClusterUnreachable, ConfigurationError
+from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.pipes import Pipe
 from tower.transport import PipeTransport
 from tower.tunnels import Tunnels
+from tower.web import streamclient
+from tower.web.streamclient import StreamNotOpened, Way, open_stream, way_of
+
+_log = Logger()
 
 
 @implementer(IStreamClientEndpoint)
@@ -39,17 +55,167 @@ class TunnelEndpoint:
 
         :raise twisted.internet.error.ConnectError: through the Deferred: no tunnel, or the far end refused.
         """
-        return Deferred.fromCoroutine(self._connect(protocolFactory))
+        address = HostnameAddress(self._cluster.encode(), 0)
+        return _connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
 
-    async def _connect(self, factory: IProtocolFactory) -> IProtocol:
+    async def _open(self) -> tuple[Pipe, bytes]:
         try:
             tunnel = await self._tunnels.wait(self._cluster, self._patience)
             channel: Channel = await tunnel.open(self._target)
         except (ClusterUnreachable, StreamRefused, TunnelLost) as e:
             raise ConnectError(string=str(e)) from e
-        protocol: Any = factory.buildProtocol(HostnameAddress(self._cluster.encode(), 0))
-        if protocol is None:
-            channel.abort()
-            raise ConnectError(string="the factory wants no protocol")
-        PipeTransport(channel, protocol).start()
-        return protocol  # type: ignore[no-any-return]
+        return channel, b""
+
+
+@implementer(IStreamClientEndpoint)
+class FrontDoorEndpoint:
+    """Leads to *target* of *cluster* through Tower's front door, with the credential of a kubeconfig.
+
+    :param load: reads the kubeconfig; called for each connection, so that a renewed one counts at once.
+    :param dial: connects to the front door; a test gives its own.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        load: Callable[[], KubeAccess],
+        cluster: str,
+        target: str,
+        dial: Callable[[Way], Deferred[Connection]] | None = None,
+    ) -> None:
+        self._reactor = reactor
+        self._load = load
+        self._cluster = cluster
+        self._target = target
+        self._dial = dial or partial(streamclient.dial, reactor)
+
+    def way(self) -> Way:
+        """Return how a stream is opened now.
+
+        :raise ConfigurationError: the kubeconfig gives no way to the cluster; the text says what would.
+        """
+        access = self._load()
+        url = urlsplit(access.server)
+        place = f"kubeconfig {access.files[0]}: " if access.files else ""
+        if url.scheme != "https" or not url.path.endswith(f"/clusters/{quote(self._cluster)}"):
+            raise ConfigurationError(
+                f"{place}its server {access.server} is not the front door's for cluster {self._cluster!r}: "
+                "choose another context, or have a kubeconfig made with "
+                f"'tower kubeconfig {self._cluster} --user NAME --via front-door'"
+            )
+        if access.proxy_url:
+            raise ConfigurationError(
+                f"{place}it has a proxy-url, and raw streams take no HTTP proxy: take it out where the front "
+                "door can be reached directly"
+            )
+        return way_of(access, url.path, self._target)
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Open a stream and run a protocol of *protocolFactory* on it; cancelling leaves nothing behind.
+
+        :raise twisted.internet.error.ConnectError: through the Deferred: the front door was not reached or
+            refused, or the kubeconfig is no good any more; it says which.
+        """
+        address = HostnameAddress(self._cluster.encode(), 0)
+        return _connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
+
+    async def _open(self) -> tuple[Pipe, bytes]:
+        try:
+            way = self.way()
+            stream = await self._dial(way)
+            return stream, await open_stream(stream, way, self._reactor)
+        except (ConfigurationError, ConnectFailed, StreamNotOpened) as e:
+            raise ConnectError(string=f"{self._cluster}/{self._target}: {e}") from e
+
+
+def _connected(
+    opening: Deferred[tuple[Pipe, bytes]], factory: IProtocolFactory, address: HostnameAddress
+) -> Deferred[IProtocol]:
+    """Return what fires with the connected protocol, and before its first bytes, as Twisted's own do.
+
+    :param opening: fires with a paused pipe and what came on it already.
+    """
+    result: Deferred[IProtocol] = Deferred(lambda _: opening.cancel())
+
+    def run(opened: tuple[Pipe, bytes]) -> None:
+        pipe, first = opened
+        try:
+            protocol: Any = factory.buildProtocol(address)
+            if protocol is None:
+                raise ConnectError(string="the factory wants no protocol")
+            transport = PipeTransport(pipe, protocol, first)
+            transport.attach()
+            result.callback(protocol)
+            transport.flow()
+        except BaseException:
+            pipe.abort()
+            raise
+
+    def failed(failure: Failure) -> None:
+        if result.called:
+            _log.failure("the protocol failed on its first bytes", failure)
+        else:
+            result.errback(failure)
+
+    opening.addCallback(run).addErrback(failed)
+    return result
+
+
+class DescriptionInvalid(ConfigurationError, ValueError):
+    """A ``tower:`` endpoint string that cannot work; the text names the argument and the cure."""
+
+
+def parse_description(
+    reactor: Any,
+    words: Sequence[str],
+    arguments: Mapping[str, str],
+    environ: Mapping[str, str] = os.environ,
+) -> FrontDoorEndpoint:
+    """Return the endpoint of ``tower:cluster=C:target=T[:kubeconfig=F][:context=X]``.
+
+    :param words: the parts without a name, and *arguments* those that have one.
+    :raise DescriptionInvalid: an argument is missing, unknown or of no use.
+    """
+    if words:
+        raise DescriptionInvalid(f"tower: {words[0]!r} has no name: write tower:cluster=NAME:target=NAME")
+    for name in arguments:
+        if name not in {"cluster", "target", "kubeconfig", "context"}:
+            raise DescriptionInvalid(
+                f"tower: there is no argument {name}: there are cluster, target, kubeconfig and context"
+            )
+    for name, what in (("cluster", "the cluster as 'tower cluster list' names it"), ("target", _TARGET)):
+        if not arguments.get(name):
+            raise DescriptionInvalid(f"tower: {name} is missing: add {name}=NAME, {what}")
+    if arguments["target"] == "kubernetes":
+        raise DescriptionInvalid(
+            "tower: target=kubernetes gives no raw streams: speak HTTPS with the kubeconfig's server instead"
+        )
+    path = _kubeconfig(arguments.get("kubeconfig", ""), environ)
+    load = partial(load_kubeconfig, path, arguments.get("context") or None)
+    endpoint = FrontDoorEndpoint(reactor, load, arguments["cluster"], arguments["target"])
+    try:
+        endpoint.way()
+    except ConfigurationError as e:
+        raise DescriptionInvalid(f"tower: {e}") from e
+    return endpoint
+
+
+_TARGET = "as the agent was given it with --target NAME=HOST:PORT"
+_CURE = "add kubeconfig=FILE with what 'tower kubeconfig CLUSTER --user NAME' printed"
+
+
+def _kubeconfig(argument: str, environ: Mapping[str, str]) -> Path:
+    """Return the file that *argument* names, or else the one that kubectl would use."""
+    default = environ.get("KUBECONFIG", "")
+    files = [argument] if argument else [each for each in default.split(os.pathsep) if each]
+    if len(files) > 1:
+        raise DescriptionInvalid(
+            f"tower: kubeconfig is missing, and KUBECONFIG names {len(files)} files: add kubeconfig=FILE"
+        )
+    path = Path(files[0] if files else "~/.kube/config").expanduser()
+    if path.exists():
+        return path
+    if argument:
+        raise DescriptionInvalid(f"tower: kubeconfig={argument}: there is no such file: {_CURE}")
+    where = "where KUBECONFIG points" if files else "and KUBECONFIG is not set"
+    raise DescriptionInvalid(f"tower: kubeconfig is missing, there is no {path}, {where}: {_CURE}")

@@ -18,15 +18,17 @@ from tower.pipes import Pipe
 class PipeTransport:
     """Drives *protocol* with what comes on *pipe*, until the pipe is closed or `release`d.
 
+    :param first: what came on the pipe before; the protocol gets it first.
     :ivar pipe: the pipe underneath.
     """
 
     disconnecting = False
     disconnected = False
 
-    def __init__(self, pipe: Pipe, protocol: IProtocol) -> None:
+    def __init__(self, pipe: Pipe, protocol: IProtocol, first: bytes = b"") -> None:
         self.pipe = pipe
         self._protocol = protocol
+        self._first = first
         self._producer: Any = None
         self._streaming = False
         self._full = False
@@ -37,8 +39,19 @@ class PipeTransport:
 
     def start(self) -> None:
         """Connect the protocol and let bytes flow, unless it pauses at once."""
+        self.attach()
+        self.flow()
+
+    def attach(self) -> None:
+        """Connect the protocol; for who has something to do before the first bytes come, and then `flow`."""
         self.pipe.receiver = self
         self._protocol.makeConnection(self)
+
+    def flow(self) -> None:
+        """Let bytes flow, unless the protocol has paused."""
+        if self._first and not (self._released or self._held or self.disconnecting or self.disconnected):
+            first, self._first = self._first, b""
+            self._protocol.dataReceived(first)
         if not (self._released or self._held):
             self.pipe.resume()
 
@@ -184,9 +197,8 @@ class PipeTransport:
 
     def resumeProducing(self) -> None:
         """Deliver bytes again."""
-        if not self._released:
-            self._held = False
-            self.pipe.resume()
+        self._held = False
+        self.flow()
 
     def stopProducing(self) -> None:
         """Close."""

@@ -1,10 +1,32 @@
-"""What ``twistd`` finds of Tower.  Every ``twistd`` on this machine imports this file: keep it this small."""
+"""What Twisted finds of Tower.  Every ``twistd`` on this machine imports this file: keep it this small."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.application.service import ServiceMaker
+from twisted.internet.interfaces import IStreamClientEndpointStringParserWithReactor
+from twisted.plugin import IPlugin
+from zope.interface import implementer
 
 tower_proxy = ServiceMaker(
     "Tower proxy", "tower.proxy", "The front door: kubectl to all clusters.", "tower-proxy"
 )
 tower_agent = ServiceMaker("Tower agent", "tower.agent", "Dials out of a private cluster.", "tower-agent")
+
+
+@implementer(IPlugin, IStreamClientEndpointStringParserWithReactor)
+class _EndpointParser:
+    """``tower:cluster=C:target=T`` for ``clientFromString``; see `tower.endpoint.parse_description`."""
+
+    prefix = "tower"
+
+    def parseStreamClient(  # type: ignore[override]
+        self, reactor: Any, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        from tower.endpoint import parse_description
+
+        return parse_description(reactor, args, kwargs)
+
+
+tower_endpoint = _EndpointParser()
