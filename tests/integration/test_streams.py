@@ -1,0 +1,152 @@
+"""Raw streams to targets of a cluster: `tower forward`, and the endpoint string of other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from . import harness
+from .programs import LOOPBACK, Program, free_port, run, script, wait_for
+
+CLIENT = Path(__file__).resolve().parent / "stream_client.py"
+COUNT = 64 << 20  # B, each way
+PIECE = os.urandom(256 * 1024)
+TIMEOUT = 60.0  # s
+
+
+class EchoServer:
+    """Answers with what it gets, and after its end with the digest of all of it.
+
+    :ivar port: where it listens.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        digest = hashlib.sha256()
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(256 * 1024):
+                digest.update(data)
+                connection.sendall(data)
+            connection.sendall(digest.hexdigest().encode())
+
+
+def exchange(connection: socket.socket) -> tuple[str, str, str]:
+    """Send COUNT bytes and end our side; return the digests of both ways, and what came at the end."""
+    sent, received, tail = hashlib.sha256(), hashlib.sha256(), b""
+
+    def send() -> None:
+        for _ in range(COUNT // len(PIECE)):
+            connection.sendall(PIECE)
+            sent.update(PIECE)
+        connection.shutdown(socket.SHUT_WR)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    left = COUNT
+    while data := connection.recv(256 * 1024):
+        received.update(data[:left])
+        tail += data[left:]
+        left -= len(data[:left])
+    sender.join(TIMEOUT)
+    return sent.hexdigest(), received.hexdigest(), tail.decode()
+
+
+class StreamTests(harness.TowerTestCase):
+    """An agent whose owner lists an echo server, and one that is not there."""
+
+    def setUp(self) -> None:
+        """Start all of it; Tower's own API stands in for the cluster."""
+        super().setUp()
+        self.echo = EchoServer()
+        self.addCleanup(self.echo.close)
+        (member,) = self.tower.state.glob("admin*.kubeconfig")
+        targets = [f"--target=echo={LOOPBACK}:{self.echo.port}", f"--target=gone={LOOPBACK}:{free_port()}"]
+        self.tower.add("alpha", member, *targets)
+
+    def forward(self, target: str, *options: str) -> tuple[Program, int]:
+        """Start `tower forward`; return it and its port."""
+        way = options or ("--state-dir", str(self.tower.state))
+        argv = [script("tower"), *way, "forward", "alpha", target, "--listen", f"{LOOPBACK}:0"]
+        program = Program(f"forward-{target}-{'user' if options else 'admin'}", argv, self.folder)
+        program.start()
+        self.addCleanup(program.stop)
+        ports = wait_for("the port", lambda: re.findall(r"forwarding [0-9.]+:(\d+) to", program.output()))
+        return program, int(ports[0])
+
+    def client(self, target: str, kubeconfig: Path, count: int = COUNT) -> dict[str, str]:
+        """Run a program of Twisted with an endpoint string; return what it tells."""
+        description = f"tower:cluster=alpha:target={target}:kubeconfig={kubeconfig}"
+        argv = [sys.executable, str(CLIENT), description, str(count)]
+        done = run(argv, timeout=TIMEOUT, folder=self.folder)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        told: dict[str, str] = json.loads(done.stdout)
+        return told
+
+    def test_forward(self) -> None:
+        """64 MiB both ways at once; the end of one direction leaves the other open."""
+        jane = self.tower.kubeconfig("alpha", "jane")
+        for options in ((), ("--kubeconfig", str(jane))):
+            program, port = self.forward("echo", *options)
+            with socket.create_connection((LOOPBACK, port), timeout=TIMEOUT) as connection:
+                sent, received, tail = exchange(connection)
+            self.assertEqual((received, tail), (sent, sent))
+            self.assertTrue(program.stop())
+
+    def test_endpoint_string(self) -> None:
+        """The same through ``clientFromString``, with a token and with a certificate."""
+        for auth in ("token", "cert"):
+            told = self.client("echo", self.tower.kubeconfig("alpha", "jane", "--auth", auth))
+            self.assertEqual(told, dict.fromkeys(("sent", "received", "tail"), told.get("sent")))
+
+    def test_refusals(self) -> None:
+        """A target that refuses, one that nobody listed, and the API server: each says what it is."""
+        jane = self.tower.kubeconfig("alpha", "jane")
+        for target, parts in (
+            ("gone", ("connection refused",)),
+            ("other", ('no target "other"', "--target other=")),
+            ("kubernetes", ("kubernetes gives no raw streams",)),
+        ):
+            error = self.client(target, jane, 1).get("error", "")
+            program, port = self.forward(target)
+            connection = socket.create_connection((LOOPBACK, port), timeout=TIMEOUT)
+            with connection, contextlib.suppress(ConnectionResetError):
+                self.assertEqual(connection.recv(1), b"")
+            self.assertTrue(program.stop())
+            for part in parts:
+                self.assertIn(part, error)
+                self.assertIn(part, program.output())
+            self.assertNotIn("Traceback", program.output())
+            self.assertNotIn("Traceback", error)
+
+    def test_other_cluster(self) -> None:
+        """A credential for another cluster opens nothing, even with the server's URL changed."""
+        self.tower.tower("cluster", "add", "beta")
+        text = self.tower.kubeconfig("beta", "jane").read_text()
+        changed = self.folder / "changed.kubeconfig"
+        changed.write_text(text.replace("/clusters/beta", "/clusters/alpha"))
+        self.assertIn("beta", self.client("echo", changed, 1).get("error", ""))
