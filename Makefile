@@ -11,7 +11,7 @@ modules = $(sort $(subst /,.,$(basename $(1))))
 UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*"))
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 # The integration tests that need neither a real API server nor long.
-QUICK := $(filter %.test_cli %.test_openssh,$(INTEGRATION))
+QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 
 .PHONY: help venv kubectl go demo test check check-pythons lint format bench realcluster relock clean
