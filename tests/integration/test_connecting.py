@@ -1,0 +1,219 @@
+"""`tower.connecting` and `tower.listening` over the loopback."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+
+from tests.receivers import Recorder
+from tests.sockets import HOST, client_context, server_context
+from tower.connecting import ConnectFailed, connect
+from tower.connection import Connection
+from tower.listening import listen
+
+reactor: Any = _reactor
+
+
+class Resolver:
+    """Knows one name."""
+
+    def __init__(self, *addresses: IPv4Address) -> None:
+        self._addresses = addresses
+
+    def resolveHostName(self, receiver: Any, name: str, port: int) -> None:
+        """See IHostnameResolver."""
+        receiver.resolutionBegan(None)
+        for address in self._addresses:
+            receiver.addressResolved(address)
+        receiver.resolutionComplete()
+
+
+class WithResolver:
+    """The reactor with another resolver."""
+
+    def __init__(self, *addresses: IPv4Address) -> None:
+        self.nameResolver = Resolver(*addresses)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reactor, name)
+
+
+class Echo(Recorder):
+    """Sends back what it gets, and ends when the peer ends."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(ended=connection.finish)
+        self._connection = connection
+
+    def received(self, data: memoryview) -> None:
+        """Send it back."""
+        self._connection.send(data)
+
+
+class Waiting(Recorder):
+    """Has a Deferred for the end."""
+
+    def __init__(self) -> None:
+        super().__init__(closed=lambda: self.over.callback(None))
+        self.over: Deferred[None] = Deferred()
+
+
+def closed_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+    return port
+
+
+class ConnectTests(TestCase):
+    """Connects, or says why not."""
+
+    timeout = 20
+
+    def serve(self, accept: Any = Echo, tls: bool = False) -> int:
+        """Listen; return the port."""
+        port: Any = listen(reactor, 0, "127.0.0.1", accept, server_context() if tls else None)
+        self.addCleanup(port.stopListening)
+        number: int = port.getHost().port
+        return number
+
+    def silent(self) -> int:
+        """Return the port of somebody who takes connections and says nothing."""
+        sock = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(sock.close)
+        number: int = sock.getsockname()[1]
+        return number
+
+    async def echoed(self, connection: Connection) -> None:
+        """Send something and get it back."""
+        connection.receiver = recorder = Waiting()
+        connection.send(b"hello" * 100_000)
+        connection.finish()
+        connection.resume()
+        await recorder.over
+        self.assertTrue(recorder.got == b"hello" * 100_000)
+        self.assertEqual(recorder.log[-2:], ["ended", "closed"])
+
+    async def failing(self, *arguments: Any, **options: Any) -> ConnectFailed:
+        """Return why it failed; that nothing is left behind is for trial to find."""
+        try:
+            await connect(*arguments, **options)
+        except ConnectFailed as e:
+            await deferLater(reactor, 0.05, lambda: None)  # the server's end goes too
+            return e
+        raise AssertionError("it connected")
+
+    async def test_plain(self) -> None:
+        """By address, and by name."""
+        port = self.serve()
+        connection = await connect(reactor, "127.0.0.1", port)
+        self.assertEqual(connection.getPeer(), IPv4Address("TCP", "127.0.0.1", port))
+        await self.echoed(connection)
+        await self.echoed(
+            await connect(WithResolver(IPv4Address("TCP", "127.0.0.1", port)), "some.name", port)
+        )
+
+    async def test_second_address(self) -> None:
+        """If the first address does not answer, the next is tried."""
+        port = self.serve()
+        both = WithResolver(
+            IPv4Address("TCP", "127.0.0.1", closed_port()), IPv4Address("TCP", "127.0.0.1", port)
+        )
+        await self.echoed(await connect(both, "some.name", port))
+
+    async def test_refused(self) -> None:
+        """Nobody listens."""
+        port = closed_port()
+        error = await self.failing(reactor, "127.0.0.1", port)
+        self.assertEqual((error.kind, str(error)), ("refused", f"127.0.0.1:{port}: connection refused"))
+
+    async def test_tls(self) -> None:
+        """The handshake is part of connecting."""
+        port = self.serve(tls=True)
+        connection = await connect(reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST)
+        self.assertIsNotNone(connection.peer_certificate())
+        await self.echoed(connection)
+
+    async def test_tls_not_trusted(self) -> None:
+        """A server with another name, or nobody to vouch for it, is none."""
+        port = self.serve(lambda connection: Recorder(), tls=True)
+        error = await self.failing(
+            reactor, "127.0.0.1", port, tls=client_context(), server_hostname="other.example"
+        )
+        self.assertEqual(error.kind, "tls")
+        self.assertIn("Hostname mismatch", str(error))
+        error = await self.failing(
+            reactor, "127.0.0.1", port, tls=client_context(trusting=False), server_hostname=HOST
+        )
+        self.assertIn("self-signed", str(error))
+
+    async def test_tls_impossible_name(self) -> None:
+        """A name that no certificate can have is refused in words."""
+        port = self.serve()
+        error = await self.failing(
+            reactor, "127.0.0.1", port, tls=client_context(), server_hostname=".nobody"
+        )
+        self.assertEqual(error.kind, "tls")
+        self.assertIn("'.nobody'", str(error))
+
+    async def test_tls_cut(self) -> None:
+        """A server that hangs up at once, which may be seen before the handshake or in it."""
+        port = self.serve(lambda connection: None)
+        error = await self.failing(reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST)
+        self.assertIn(error.kind, ("tls", "unreachable"))
+
+    async def test_timeout(self) -> None:
+        """A server that says nothing is not waited for longer than wanted."""
+        port = self.silent()
+        error = await self.failing(
+            reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST, timeout=0.1
+        )
+        self.assertEqual((error.kind, str(error)), ("timeout", f"127.0.0.1:{port}: no answer in 0.1 s"))
+
+    async def test_cancel(self) -> None:
+        """Cancelling leaves nothing behind, before the connection or during the handshake."""
+        port = self.silent()
+        for pause in (0, 0.05):
+            connecting = connect(reactor, "127.0.0.1", port, tls=client_context(), server_hostname=HOST)
+            await deferLater(reactor, pause, lambda: None)
+            connecting.cancel()
+            self.failureResultOf(connecting, CancelledError)
+
+    async def test_reset_is_no_end(self) -> None:
+        """A peer that resets is heard out, but did not end."""
+        accepted: Deferred[Connection] = Deferred()
+
+        def accept(connection: Connection) -> Recorder:
+            reactor.callLater(0, accepted.callback, connection)
+            return Recorder()
+
+        port = self.serve(accept)
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            connection = await accepted
+            connection.receiver = recorder = Waiting()
+            sock.sendall(b"too large")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        await recorder.over
+        self.assertNotIn("ended", recorder.log)
+        self.assertIsInstance(recorder.reason, OSError)
+
+    async def test_abort_resets(self) -> None:
+        """Abort is seen as a reset."""
+        accepted: Deferred[Connection] = Deferred()
+
+        def accept(connection: Connection) -> Recorder:
+            reactor.callLater(0, accepted.callback, connection)
+            return Recorder()
+
+        port = self.serve(accept)
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            connection = await accepted
+            connection.abort()
+            self.assertRaises(ConnectionResetError, sock.recv, 1)
