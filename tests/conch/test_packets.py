@@ -123,7 +123,7 @@ class ReferenceTests(SynchronousTestCase):
             sealer, opener = make_sealer(cipher, KEY, iv), make_opener(cipher, KEY, iv)
             for payload in (b"last", b"first"):
                 self.assertEqual(opener.open(sealer.seal(payload)), payload)
-            self.assertEqual(sealer._nonce(), b"\1\2\3\4" + (1).to_bytes(8, "big"))  # type: ignore[attr-defined]
+            self.assertEqual(sealer._next(1), b"\1\2\3\4" + (1).to_bytes(8, "big"))  # type: ignore[attr-defined]
 
     def test_longest(self) -> None:
         """The longest packets of ours stay within the limit and within the stated overhead."""

@@ -25,6 +25,11 @@ LARGEST_WINDOW = 2**32 - 1
 _KEPT_PIECE = 16 * 1024
 
 
+#: Data of the longest packet there is, and of one about whose length nobody needs to think, B.
+LONGEST_DATA = 256 * 1024 - 64
+ALWAYS_FITS = 4096
+
+
 class ChannelEnded(TowerError):
     """The channel is closed."""
 
@@ -112,8 +117,7 @@ class Channel:
         size = len(data)
         sent = 0
         if not self._queue:
-            while sent < size and (room := self._room()):
-                piece = min(room, size - sent)
+            while sent < size and (piece := self._room(size - sent)):
                 self._mux.send_data(self.remote, data[sent : sent + piece] if sent or piece < size else data)
                 self._out_window -= piece
                 sent += piece
@@ -136,7 +140,7 @@ class Channel:
         """
         if self._finishing or self._closing or self._close_sent or self._peer_closed:
             return None
-        if self._queue or not (room := self._room()):
+        if self._queue or not (room := self._room(LONGEST_DATA)):
             self._wait()
             return None
         return self._mux.lease(room)
@@ -149,11 +153,14 @@ class Channel:
         self.bytes_out += size
         self._mux.commit(self.remote, size)
 
-    def _room(self) -> int:
-        """Return how long the next packet's data may be."""
-        if self._mux.congested:
+    def _room(self, wanted: int) -> int:
+        """Return how many of *wanted* bytes the next packet may have."""
+        mux = self._mux
+        if mux.congested:
             return 0
-        return min(self._out_window, self._longest, self._mux.packet_size(self))
+        mux.notice(self)
+        room = min(wanted, self._out_window, self._longest)
+        return room if room <= ALWAYS_FITS else min(room, mux.packet_size())
 
     def _wait(self) -> None:
         """Have `turn` called when the tunnel takes bytes, and `drained` when we do."""
@@ -167,7 +174,7 @@ class Channel:
 
         Called by the mux with `is_waiting` unset, so that `drained` may lead to another wait.
         """
-        if self._queue and (room := self._room()):
+        if self._queue and (room := self._room(len(self._queue[0]))):
             first = self._queue[0]
             piece = first[:room]
             self._mux.send_data(self.remote, piece)

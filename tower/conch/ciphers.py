@@ -63,62 +63,64 @@ def _checked_length(length: int, block: int, limit: int) -> int:
     return length
 
 
-class GCMSealer(Counted):
-    """AES-GCM; the length field is authenticated but not encrypted.
+class _Invocations(Counted):
+    """Counts packets, and makes the nonce of each.
 
     :param iv: 12 bytes; read as one number it grows by one a packet (RFC 5647 section 7.1).
     """
 
-    def __init__(self, key: bytes, iv: bytes, sequence: int = 0) -> None:
+    def __init__(self, iv: bytes, sequence: int) -> None:
         super().__init__(sequence)
         self._fixed = iv[:4]
         self._invocation = int.from_bytes(iv[4:12], "big")
+
+    def _next(self, size: int) -> bytes:
+        """Count a packet of *size* and return its nonce; one call, because it is made for every packet."""
+        invocation = self._invocation
+        self._invocation = invocation + 1 & 0xFFFFFFFFFFFFFFFF
+        self.sequence = self.sequence + 1 & 0xFFFFFFFF
+        self.packets += 1
+        self.octets += size
+        return self._fixed + invocation.to_bytes(8, "big")
+
+
+class GCMSealer(_Invocations):
+    """AES-GCM; the length field is authenticated but not encrypted."""
+
+    def __init__(self, key: bytes, iv: bytes, sequence: int = 0) -> None:
+        super().__init__(iv, sequence)
         aead = AESGCM(key)
         self._encrypt = aead.encrypt
         self._encrypt_into = aead.encrypt_into
-
-    def _nonce(self) -> bytes:
-        nonce = self._fixed + self._invocation.to_bytes(8, "big")
-        self._invocation = self._invocation + 1 & 0xFFFFFFFFFFFFFFFF
-        return nonce
 
     def seal(self, payload: bytes) -> bytes:
         """See `Sealer.seal`."""
         size = 1 + len(payload)
         pad = padding_for(size, 16)
-        self._count(size)
         length = _LENGTH.pack(size + pad)
-        return length + self._encrypt(self._nonce(), b"%c%b%b" % (pad, payload, _ZEROS[:pad]), length)
+        return length + self._encrypt(self._next(size), b"%c%b%b" % (pad, payload, _ZEROS[:pad]), length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
         """See `Sealer.seal_into`."""
         pad = padding_for(size, 16)
-        self._count(size)
         end = size + pad
         plain[0] = pad
         plain[size:end] = _ZEROS[:pad]
         out[:4] = length = _LENGTH.pack(end)
         end += 4 + TAG
-        self._encrypt_into(self._nonce(), plain[: size + pad], length, out[4:end])
+        self._encrypt_into(self._next(size), plain[: size + pad], length, out[4:end])
         return end
 
 
-class GCMOpener(Counted):
+class GCMOpener(_Invocations):
     """The opener for `GCMSealer`."""
 
     def __init__(self, key: bytes, iv: bytes, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
-        super().__init__(sequence)
+        super().__init__(iv, sequence)
         self.limit = limit
-        self._fixed = iv[:4]
-        self._invocation = int.from_bytes(iv[4:12], "big")
         aead = AESGCM(key)
         self._decrypt = aead.decrypt
         self._decrypt_into = aead.decrypt_into
-
-    def _nonce(self) -> bytes:
-        nonce = self._fixed + self._invocation.to_bytes(8, "big")
-        self._invocation = self._invocation + 1 & 0xFFFFFFFFFFFFFFFF
-        return nonce
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
         """See `Opener.wire_length`."""
@@ -130,23 +132,19 @@ class GCMOpener(Counted):
     def open(self, wire: Buffer) -> bytes:
         """See `Opener.open`."""
         try:
-            plain = self._decrypt(self._nonce(), bytes(wire[4:]), bytes(wire[:4]))
+            plain = self._decrypt(self._next(len(wire)), bytes(wire[4:]), bytes(wire[:4]))
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
-        end = payload_end(plain[0], len(plain))
-        self._count(end)
-        return plain[1:end]
+        return plain[1 : payload_end(plain[0], len(plain))]
 
     def open_into(self, wire: memoryview, plain: memoryview) -> int:
         """See `Opener.open_into`."""
         size = len(wire) - 4 - TAG
         try:
-            self._decrypt_into(self._nonce(), wire[4:], wire[:4], plain[:size])
+            self._decrypt_into(self._next(size), wire[4:], wire[:4], plain[:size])
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
-        end = payload_end(plain[0], size)
-        self._count(end)
-        return end
+        return payload_end(plain[0], size)
 
 
 class _ChaCha:

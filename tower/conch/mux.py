@@ -14,7 +14,7 @@ from typing import Protocol
 from twisted.internet.defer import Deferred, fail
 
 from tower.budget import Budget
-from tower.conch.channel import Channel
+from tower.conch.channel import ALWAYS_FITS, LONGEST_DATA, Channel
 from tower.conch.window import BASE, Window
 from tower.errors import PeerError, TowerError
 from tower.pipes import Buffer
@@ -22,7 +22,7 @@ from tower.pipes import Buffer
 OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
 
 #: Data in one packet of ours, while the channel is alone in its tunnel and while it is not, B.
-ALONE_PACKET = 256 * 1024 - 64
+ALONE_PACKET = LONGEST_DATA
 SHARED_PACKET = 64 * 1024 - 64
 
 #: A peer that takes only shorter packets than this makes more work than it does, B.
@@ -163,6 +163,7 @@ class Mux:
         self._number = 0
         self._turns: deque[Channel] = deque()
         self._busiest: Channel | None = None
+        self._changed = False
         self._shared_until = 0.0
         self._lost: Exception | None = None
         self._handlers: dict[int, Callable[[Channel, memoryview], None]] = {
@@ -243,7 +244,7 @@ class Mux:
     def send_data(self, remote: int, data: Buffer) -> None:
         """Send *data* as one packet."""
         size = len(data)
-        if size <= 4096:
+        if size <= ALWAYS_FITS:
             self._wire.send(b"".join((b"\x5e", _PAIR.pack(remote, size), data)))
             return
         self._wire.lease()[DATA_OFFSET : DATA_OFFSET + size] = data
@@ -262,21 +263,27 @@ class Mux:
         if not window.consumed(size):
             return
         now = self._wire.seconds()
-        if grant := window.renew(now, self._wire.round_trip, alone=now >= self._shared_until):
+        if grant := window.renew(now, self._wire.round_trip, alone=not self._is_shared(now)):
             self._wire.send(_TWO.pack(ADJUST, channel.remote, grant))
 
-    def packet_size(self, channel: Channel) -> int:
-        """Return how much data the next packet of *channel* may have."""
-        if channel is not self._busiest:
-            self._notice(channel)
-        if self._wire.seconds() < self._shared_until:
-            return SHARED_PACKET
-        return ALONE_PACKET
+    def packet_size(self) -> int:
+        """Return how much data the next packet may have."""
+        return SHARED_PACKET if self._is_shared(self._wire.seconds()) else ALONE_PACKET
 
-    def _notice(self, channel: Channel) -> None:
-        if self._busiest is not None:
-            self._shared_until = self._wire.seconds() + SHARED_FOR
-        self._busiest = channel
+    def notice(self, channel: Channel) -> None:
+        """Note that *channel* is active; no clock is asked, because this is done for every packet."""
+        busiest = self._busiest
+        if channel is not busiest:
+            self._busiest = channel
+            if busiest is not None:
+                self._changed = True
+
+    def _is_shared(self, now: float) -> bool:
+        """Return whether more than one channel was active of late."""
+        if self._changed:
+            self._changed = False
+            self._shared_until = now + SHARED_FOR
+        return now < self._shared_until
 
     def wait(self, channel: Channel) -> None:
         """Give *channel* its turn as soon as the tunnel takes bytes again."""
@@ -337,8 +344,7 @@ class Mux:
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        if channel is not self._busiest:
-            self._notice(channel)
+        self.notice(channel)
         channel.data_received(payload[9:])
 
     def _opened(self, payload: memoryview) -> None:
