@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from io import BytesIO
+from operator import methodcaller
 from typing import Any
 
 from twisted.internet.address import IPv4Address
@@ -34,11 +36,11 @@ class Noting(Protocol):
     def __init__(self) -> None:
         self.got = b""
         self.lost: Failure | None = None
-        self.on_made: Any = lambda: None
+        self.on_made: Callable[[PipeTransport], object] = lambda _: None
 
     def connectionMade(self) -> None:
         """See Protocol."""
-        self.on_made()
+        self.on_made(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
         """See Protocol."""
@@ -123,7 +125,7 @@ class ProtocolTests(TransportTestCase):
     def test_pause(self) -> None:
         """The protocol can stop what comes, from the beginning on."""
         protocol = Noting()
-        protocol.on_made = lambda: [protocol.transport.pauseProducing()]
+        protocol.on_made = methodcaller("pauseProducing")
         self.start(protocol)
         self.assertTrue(self.pipe.paused)
         self.transport.resumeProducing()
@@ -186,7 +188,7 @@ class ProtocolTests(TransportTestCase):
         for at_once in (False, True):
             protocol = Noting()
             if at_once:
-                protocol.on_made = lambda protocol=protocol: protocol.transport.release()
+                protocol.on_made = PipeTransport.release
             self.start(protocol)
             self.assertIs(self.transport.release(), self.pipe)
             self.assertTrue(self.pipe.paused)
