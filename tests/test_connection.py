@@ -281,6 +281,19 @@ class SendingTests(ConnectionTestCase):
         self.assertIsInstance(self.recorder.reason, BrokenPipeError)
         self.assert_over()
 
+    def test_broken_while_flushing_to_a_talker(self) -> None:
+        """The same when it turns out only while the rest is flushed."""
+        self.connect(Recorder(), send_buffer=1)
+        self.fill()
+        self.far.shutdown(socket.SHUT_RD)
+        self.reactor.run(self.take)
+        self.assertEqual((self.recorder.log, self.reactor.writers, self.connection.queued), ([], [], 0))
+        self.far.sendall(b"enough")
+        self.far.close()
+        self.reactor.run()
+        self.assertEqual((self.recorder.got, self.recorder.log), (b"enough", ["received", "closed"]))
+        self.assert_over()
+
     def test_broken_while_paused(self) -> None:
         """Nobody is heard out while nobody listens."""
         self.connection.pause()
@@ -477,6 +490,18 @@ class EndTests(ConnectionTestCase):
         self.connection.connectionLost(Failure(ConnectionLost()))
         self.assertIsInstance(self.recorder.reason, ConnectionLost)
         self.assert_over()
+
+    def test_detach(self) -> None:
+        """The socket can be given up: nobody hears anything, and it goes on."""
+        self.connection.send(b"before ")
+        sock = self.connection.detach()
+        self.addCleanup(sock.close)
+        self.assertEqual((self.reactor.readers, self.reactor.writers, self.recorder.log), ([], [], []))
+        self.connection.abort()
+        self.connection.close()
+        sock.sendall(b"after")
+        self.assertEqual(take(self.far), b"before after")
+        self.assertEqual(self.recorder.log, [])
 
     def test_too_late(self) -> None:
         """Who becomes the receiver of a connection that is gone hears so, once, when he wants bytes."""

@@ -76,6 +76,20 @@ class StreamTests(SynchronousTestCase):
         pair.pump()
         self.assertEqual(len(results), 1)
 
+    def test_opened_up_later(self) -> None:
+        """If somebody thinks about it first, what came of a packet in the meantime is not lost."""
+        pair = TunnelPair(start=False)
+        pair.proxy.late = []
+        for end in pair.ends:
+            end.tunnel.start()
+        pair.pump()
+        wire = pair.agent.ssh.sealer.seal(b"\x5a\0\0\0\6stream\0\0\0\0\0\1\0\0\0\1\0\0")
+        pair.agent.pipe.waiting += FrameWriter(to_server=True).wrap(wire)
+        pair.agent.pipe.carry(30)
+        pair.proxy.open_up(pair.proxy.late.pop())
+        pair.pump()
+        self.assertEqual(len(pair.proxy.incoming), 1)
+
     def test_leftover(self) -> None:
         """What came behind the WebSocket handshake is the beginning."""
         pair = TunnelPair(start=False)
@@ -136,6 +150,18 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(len(found), 1)
         pair.pump()
         self.assertEqual(far.got, b"x" * 1000)
+
+    def test_batch(self) -> None:
+        """When there are many small ones, they do not wait for the turn's end."""
+        pair = TunnelPair()
+        recorders = [Recorder() for _ in range(3)]
+        channels = [pair.channel(Recorder(), far)[0] for far in recorders]
+        for channel in channels:
+            for _ in range(15):
+                channel.send(b"x" * 4000)
+        self.assertGreater(len(pair.proxy.pipe.waiting), 64_000)
+        pair.pump()
+        self.assertEqual([len(far.got) for far in recorders], [60_000] * 3)
 
     def test_order(self) -> None:
         """Small and large packets, and the end, stay in order."""

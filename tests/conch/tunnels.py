@@ -118,6 +118,7 @@ class TunnelEnd:
 
     :ivar incoming: what the peer wanted opened.
     :ivar lost: why the tunnel ended.
+    :ivar late: if set, who is there is kept in it, and `open_up` is the test's to call.
     """
 
     def __init__(self, clock: Clock, ssh: Any, *, server: bool, frames: bool) -> None:
@@ -130,10 +131,18 @@ class TunnelEnd:
         self.incoming: list[Incoming] = []
         self.lost: Exception | None = None
         self.open = False
+        self.late: list[Any] | None = None
         ssh.ready.addCallbacks(self._open_up, lambda failure: None)
         self.tunnel.lost.addCallback(self._note)
 
     def _open_up(self, peer: Any) -> None:
+        if self.late is None:
+            self.open_up(peer)
+        else:
+            self.late.append(peer)
+
+    def open_up(self, peer: Any) -> None:
+        """Take streams from now on."""
         self.open = True
         self.tunnel.open_up(peer.name, peer.fingerprint, "1", 5.0, self.budget, self.incoming.append)
 
