@@ -12,7 +12,7 @@ into another and leave at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IAddress
@@ -20,18 +20,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.budget import Budget
+from tower.conch.buffers import BUFFER_SIZE, POOL
 from tower.conch.channel import Channel
+from tower.conch.interfaces import SSH, Reader, Writer
 from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Incoming, Mux, TunnelLost
-from tower.conch.packets import OVERHEAD, Opener, Sealer
+from tower.conch.packets import OVERHEAD
 from tower.errors import PeerError
 from tower.pipes import Buffer, Pipe
 from tower.web.frames import CLOSE, LONGEST_HEADER, PING, PONG, Control
 
 #: Type of the channels that lead to a target; its name follows as an SSH string.
 STREAM = b"stream@tower.kubesphere.io"
-
-#: Size of the buffers that bytes are received into: two of the longest packets, B.
-BUFFER_SIZE = 576 * 1024
 
 #: Packets up to this size wait for the end of the turn and leave in one frame, B.
 SMALL_PACKET = 8 * 1024
@@ -42,99 +41,12 @@ SMALL_REST = 8 * 1024
 #: What may wait for a peer that takes nothing: answers and window adjustments, since data stops before, B.
 LARGEST_BACKLOG = 4 * 1024 * 1024
 
-#: Buffers kept for the next reader.
-_SPARE_BUFFERS = 4
-
 #: Bytes of small packets after which a frame is sent without waiting for the turn's end.
 _BATCH = 64 * 1024
 
 _PLAIN = memoryview(bytearray(DATA_OFFSET + ALONE_PACKET + 64))
 _SEALED = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
 _OPENED = memoryview(bytearray(BUFFER_SIZE))
-
-
-class SSH(Protocol):
-    """What a tunnel uses of `tower.conch.transport.ServerTransport` and ``ClientTransport``."""
-
-    sealer: Sealer
-    opener: Opener
-    on_keys: Callable[[], None]
-    on_drain: Callable[[], None]
-    lost: Deferred[Exception]
-
-    @property
-    def in_key_exchange(self) -> bool:
-        """Whether channel data has to wait."""
-
-    @property
-    def round_trip(self) -> float | None:
-        """To the peer, s."""
-
-    def makeConnection(self, transport: Any) -> None:
-        """Start."""
-
-    def dataReceived(self, data: bytes) -> None:
-        """Take bytes, the slow way."""
-
-    def connectionLost(self, reason: Failure) -> None:
-        """Note that the connection is gone."""
-
-    def sendPacket(self, messageType: int, payload: bytes) -> None:
-        """Send a message, in its turn."""
-
-    def release(self) -> bytes:
-        """Leave parsing to the tunnel."""
-
-    def dispatch(self, payload: Buffer) -> None:
-        """Act on a message that is not about channels."""
-
-    def rekey_if_due(self) -> None:
-        """Change keys if they were used enough."""
-
-    def fail(self, reason: Exception) -> None:
-        """Disconnect because the peer broke the protocol."""
-
-    def close(self, text: str) -> None:
-        """Disconnect in good order."""
-
-    def drain(self) -> None:
-        """Announce that we will soon be gone."""
-
-
-class Reader(Protocol):
-    """What a tunnel uses of `tower.web.frames.FrameReader`."""
-
-    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
-        """Take frames apart."""
-
-
-class Writer(Protocol):
-    """What a tunnel uses of `tower.web.frames.FrameWriter`."""
-
-    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
-        """Make a frame in place."""
-
-    def wrap(self, payload: bytes, opcode: int = 2) -> bytes:
-        """Return a frame."""
-
-
-class BufferPool:
-    """Buffers that bytes are received into, each lent to one tunnel at a time."""
-
-    def __init__(self) -> None:
-        self._spare: list[memoryview] = []
-
-    def take(self) -> memoryview:
-        """Return a buffer of `BUFFER_SIZE`."""
-        return self._spare.pop() if self._spare else memoryview(bytearray(BUFFER_SIZE))
-
-    def give_back(self, buffer: memoryview) -> None:
-        """Keep *buffer* for the next."""
-        if len(self._spare) < _SPARE_BUFFERS:
-            self._spare.append(buffer)
-
-
-_POOL = BufferPool()
 
 
 class Tunnel:
@@ -360,7 +272,7 @@ class Tunnel:
         """Return where the connection is to put what comes next."""
         buffer = self._buffer
         if buffer is None:
-            self._buffer = buffer = _POOL.take()
+            self._buffer = buffer = POOL.take()
             self._have = len(self._rest)
             buffer[: self._have] = self._rest
             self._rest = b""
@@ -401,7 +313,7 @@ class Tunnel:
             return
         self._rest = bytes(buffer[begin:tail])
         self._buffer = None
-        _POOL.give_back(buffer)
+        POOL.give_back(buffer)
 
     def _parse(self, buffer: memoryview, begin: int, end: int) -> int:
         """Act on the packets in ``buffer[begin:end]`` and return where the first incomplete one begins."""

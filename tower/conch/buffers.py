@@ -1,0 +1,29 @@
+"""Buffers of the process that tunnels receive into, each lent to one tunnel at a time."""
+
+from __future__ import annotations
+
+#: Size of the buffers that bytes are received into: two of the longest packets, B.
+BUFFER_SIZE = 576 * 1024
+
+#: Buffers kept for the next reader.
+_SPARE_BUFFERS = 4
+
+
+class BufferPool:
+    """Buffers that bytes are received into, each lent to one tunnel at a time."""
+
+    def __init__(self) -> None:
+        self._spare: list[memoryview] = []
+
+    def take(self) -> memoryview:
+        """Return a buffer of `BUFFER_SIZE`."""
+        return self._spare.pop() if self._spare else memoryview(bytearray(BUFFER_SIZE))
+
+    def give_back(self, buffer: memoryview) -> None:
+        """Keep *buffer* for the next."""
+        if len(self._spare) < _SPARE_BUFFERS:
+            self._spare.append(buffer)
+
+
+#: The process's own.
+POOL = BufferPool()

@@ -1,0 +1,78 @@
+"""What a tunnel needs of the pieces that it drives: SSH, and the frames around its packets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.conch.packets import Opener, Sealer
+from tower.pipes import Buffer
+from tower.web.frames import Control
+
+
+class SSH(Protocol):
+    """What a tunnel uses of `tower.conch.transport.ServerTransport` and ``ClientTransport``."""
+
+    sealer: Sealer
+    opener: Opener
+    on_keys: Callable[[], None]
+    on_drain: Callable[[], None]
+    lost: Deferred[Exception]
+
+    @property
+    def in_key_exchange(self) -> bool:
+        """Whether channel data has to wait."""
+
+    @property
+    def round_trip(self) -> float | None:
+        """To the peer, s."""
+
+    def makeConnection(self, transport: Any) -> None:
+        """Start."""
+
+    def dataReceived(self, data: bytes) -> None:
+        """Take bytes, the slow way."""
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Note that the connection is gone."""
+
+    def sendPacket(self, messageType: int, payload: bytes) -> None:
+        """Send a message, in its turn."""
+
+    def release(self) -> bytes:
+        """Leave parsing to the tunnel."""
+
+    def dispatch(self, payload: Buffer) -> None:
+        """Act on a message that is not about channels."""
+
+    def rekey_if_due(self) -> None:
+        """Change keys if they were used enough."""
+
+    def fail(self, reason: Exception) -> None:
+        """Disconnect because the peer broke the protocol."""
+
+    def close(self, text: str) -> None:
+        """Disconnect in good order."""
+
+    def drain(self) -> None:
+        """Announce that we will soon be gone."""
+
+
+class Reader(Protocol):
+    """What a tunnel uses of `tower.web.frames.FrameReader`."""
+
+    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
+        """Take frames apart."""
+
+
+class Writer(Protocol):
+    """What a tunnel uses of `tower.web.frames.FrameWriter`."""
+
+    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
+        """Make a frame in place."""
+
+    def wrap(self, payload: bytes, opcode: int = 2) -> bytes:
+        """Return a frame."""
