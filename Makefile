@@ -14,7 +14,7 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 
-.PHONY: help venv kubectl go demo test check check-pythons lint format bench realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick slow check-pythons lint format bench realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -52,11 +52,15 @@ format: $(VENV)/.ready
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-check: lint
+quick: $(VENV)/.ready
 	$(TRIAL) $(UNIT) $(QUICK)
 
-test: check kubectl realcluster
+slow: $(VENV)/.ready kubectl realcluster
 	$(TRIAL) $(SLOW)
+
+check: lint quick
+
+test: lint quick slow
 
 check-pythons:
 	@tools/check-pythons $(MAKE)
