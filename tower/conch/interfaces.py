@@ -14,17 +14,18 @@ from tower.web.frames import Control
 
 
 class SSH(Protocol):
-    """What a tunnel uses of `tower.conch.transport.ServerTransport` and ``ClientTransport``."""
+    """What a tunnel uses of `tower.conch.transport.ServerTransport` and ``ClientTransport``.
+
+    :ivar on_exchange: called when channel data has to wait because keys are being exchanged.
+    :ivar on_keys: called when it need not wait any more.
+    """
 
     sealer: Sealer
     opener: Opener
+    on_exchange: Callable[[], None]
     on_keys: Callable[[], None]
     on_drain: Callable[[], None]
     lost: Deferred[Exception]
-
-    @property
-    def in_key_exchange(self) -> bool:
-        """Whether channel data has to wait."""
 
     @property
     def round_trip(self) -> float | None:

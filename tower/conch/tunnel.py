@@ -63,6 +63,7 @@ class Tunnel:
     :ivar peer: address of the peer.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar draining: whether it takes no new streams because the peer will soon be gone.
+    :ivar congested: whether data has to wait: the socket is full, or keys are being exchanged.
     :ivar lost: fires with the reason when the tunnel is gone.
     :ivar bytes_in: bytes of the connection received.
     :ivar bytes_out: bytes of the connection sent.
@@ -83,7 +84,7 @@ class Tunnel:
         self._rest = b""
         self._out: list[bytes] = []
         self._out_size = 0
-        self._full = False
+        self._full = self._exchanging = self.congested = False
         self._backlog = 0
         self._turn_call: Any = None
         self._over = False
@@ -99,7 +100,7 @@ class Tunnel:
     def start(self, leftover: bytes = b"") -> None:
         """Begin the SSH handshake; *leftover* came on the connection before."""
         self._ssh.lost.addCallback(self._lost)
-        self._ssh.on_keys = self.soon
+        self._ssh.on_exchange, self._ssh.on_keys = self._exchange_begins, self._exchange_ends
         self._ssh.on_drain = self._peer_drains
         self._pipe.receiver = self
         self._ssh.makeConnection(self)
@@ -161,19 +162,21 @@ class Tunnel:
         """To the peer, s; 0 until it was measured."""
         return self._ssh.round_trip or 0.0
 
-    @property
-    def congested(self) -> bool:
-        """Whether data has to wait: the socket is full, or keys are being exchanged."""
-        return self._full or self._ssh.in_key_exchange
-
     def seconds(self) -> float:
         """Return monotonic time, s."""
         seconds: float = self._reactor.seconds()
         return seconds
 
+    def _exchange_begins(self) -> None:
+        self._exchanging = self.congested = True
+
+    def _exchange_ends(self) -> None:
+        self._exchanging, self.congested = False, self._full
+        self.soon()
+
     def send(self, payload: bytes) -> None:
         """Send a small message at the end of this turn of the reactor."""
-        if self._ssh.in_key_exchange:
+        if self._exchanging:
             self._ssh.sendPacket(payload[0], payload[1:])
         else:
             self.write(self._ssh.sealer.seal(payload))
@@ -229,7 +232,7 @@ class Tunnel:
                 self._backlog = 0
                 self._ssh.fail(PeerError("the peer does not take what it asks for"))
                 self._pipe.abort()
-        self._full = True
+        self._full = self.congested = True
 
     # ITransport, for SSH
 
@@ -363,7 +366,7 @@ class Tunnel:
 
     def drained(self) -> None:
         """The socket takes bytes again."""
-        self._full = False
+        self._full, self.congested = False, self._exchanging
         self._backlog = 0
         if self._turn_call is not None:
             self._turn_call.cancel()
