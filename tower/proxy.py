@@ -231,10 +231,9 @@ class Proxy(MultiService):
         self._front = self._gateway(front)
         self._plain = self._gateway(PlainPort(self._agents.accept))
         self._proxies = ClusterProxies(
-            reactor,
+            ConnectionReactor(reactor, self._serving.context),
             self._clusters,
             options["host"],
-            self._serving.context,
             lambda name: self._gateway(ClusterPort(chain, name)),
         )
 

@@ -7,7 +7,6 @@ each cluster that is enabled and has a port.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ from twisted.python.failure import Failure
 
 from tower.clusters import Cluster, Clusters, ConditionStatus
 from tower.errors import NotFound
-from tower.listening import ConnectionFactory, ConnectionReactor
+from tower.listening import ConnectionFactory
 from tower.web.gateway import Gateway
 
 #: The condition that says whether a cluster's port is open.
@@ -30,16 +29,13 @@ PORT_OPEN = "KubernetesAPIServerPortOpen"
 class ClusterProxy(TCPServer):
     """The port of one cluster.
 
+    :param reactor: a `tower.listening.ConnectionReactor` with the front door's TLS.
     :ivar number: the port.
     """
 
-    def __init__(self, reactor: Any, number: int, host: str, tls: ssl.SSLContext, gateway: Gateway) -> None:
-        super().__init__(  # type: ignore[no-untyped-call]
-            number,
-            ConnectionFactory(gateway.accept),
-            interface=host,
-            reactor=ConnectionReactor(reactor, tls),
-        )
+    def __init__(self, reactor: Any, number: int, host: str, gateway: Gateway) -> None:
+        factory = ConnectionFactory(gateway.accept)
+        super().__init__(number, factory, interface=host, reactor=reactor)  # type: ignore[no-untyped-call]
         self.number = number
         self.gateway = gateway
 
@@ -57,6 +53,7 @@ async def _wait(closed: Deferred[Any] | None) -> None:
 class ClusterProxies(MultiService):
     """Opens and closes the clusters' ports as the clusters come, change and go.
 
+    :param reactor: a `tower.listening.ConnectionReactor` with the front door's TLS.
     :param gateway: makes the gateway for a cluster.
     """
 
@@ -67,14 +64,12 @@ class ClusterProxies(MultiService):
         reactor: Any,
         clusters: Clusters,
         host: str,
-        tls: ssl.SSLContext,
         gateway: Callable[[str], Gateway],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._reactor = reactor
         self._clusters = clusters
         self._host = host
-        self._tls = tls
         self._gateway = gateway
         self._proxies: dict[str, ClusterProxy] = {}
         self._watch: Any = None
@@ -122,7 +117,7 @@ class ClusterProxies(MultiService):
         self._log.failure("cannot close the port of {cluster}", failure, cluster=name)
 
     def _open(self, cluster: Cluster, port: int) -> None:
-        proxy = ClusterProxy(self._reactor, port, self._host, self._tls, self._gateway(cluster.name))
+        proxy = ClusterProxy(self._reactor, port, self._host, self._gateway(cluster.name))
         try:
             proxy.setServiceParent(self)  # type: ignore[no-untyped-call]
         except CannotListenError as e:
