@@ -48,7 +48,7 @@ from tower.sqlite import SQLiteStore
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.web.agents import AgentEndpoint
-from tower.web.chain import user_chain
+from tower.web.chain import identification, user_chain
 from tower.web.clusterproxy import ClusterProxies
 from tower.web.gateway import Gateway, Router
 from tower.web.identity import Authenticator
@@ -227,7 +227,8 @@ class Proxy(MultiService):
             issuer,
             reactor,
         )
-        front = FrontDoor(chain, api, self._agents.accept, lambda: self._ready)
+        who = identification(authenticator)
+        front = FrontDoor(chain, who, api, self._agents.accept, lambda: self._ready)
         self._front = self._gateway(front)
         self._plain = self._gateway(PlainPort(self._agents.accept))
         self._proxies = ClusterProxies(

@@ -50,6 +50,17 @@ class IsolationTests(harness.TowerTestCase):
             self.assertRefused(jane, CLUSTERS)
             self.assertRefused(jane, f"{CLUSTERS}/alpha/jointokens")
 
+    def test_without_a_path(self) -> None:
+        """Whoever leaves out the path of the front door gets to his own cluster, and nowhere else."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        joe = self.tower.person("beta", "joe", "--group", "dev", "--auth", "token")
+        for person in (jane, joe):
+            self.assertEqual(person.request("GET", "/version").body, person.get("/version").body)
+            self.assertEqual(person.request("GET", PODS).status, 200)
+        self.tower.tower("cluster", "disable", "alpha")
+        self.assertEqual(jane.request("GET", PODS).status, 503)
+        self.assertEqual(joe.request("GET", PODS).status, 200)
+
     def test_path_tricks(self) -> None:
         """No spelling of the path leads from alpha's door into beta."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")

@@ -25,6 +25,7 @@ class FakeFields:
 
     upgrade: bytes = b""
     lines: dict[bytes, bytes] = field(factory=dict)
+    bearer: bytes | None = None
 
     def get(self, name: bytes) -> bytes | None:
         """Return one."""
@@ -38,11 +39,27 @@ class FakeRequest:
     target: bytes
     method: bytes = b"GET"
     fields: FakeFields = field(factory=FakeFields)
+    certificate: bytes | None = None
+    identity: Any = None
 
     @property
     def path(self) -> bytes:
         """The path."""
         return self.target.partition(b"?")[0]
+
+
+@define
+class FakeCredential:
+    """What somebody showed."""
+
+    cluster: str
+
+
+@define
+class FakeIdentity:
+    """Who somebody is."""
+
+    credential: FakeCredential
 
 
 class RouterTestCase(SynchronousTestCase):
@@ -60,7 +77,7 @@ class RouterTestCase(SynchronousTestCase):
         def take(pipe: Any, received: bytes) -> None:
             self.taken.append(received)
 
-        self.front = FrontDoor(chain, api, take, lambda: self.ready)
+        self.front = FrontDoor(chain, chain, api, take, lambda: self.ready)
         self.plain = PlainPort(take)
         self.port = ClusterPort(chain, "alpha")
 
@@ -129,6 +146,30 @@ class FrontDoorTests(RouterTestCase):
         for path in (b"/api", b"/apis", b"/apis/x?y=%20", b"/openapi/v3", b"/api/v1"):
             self.assertIs(self.ask(self.front, path), API)
         self.assertEqual(set(self.asked), {""})
+
+    def at_root(self, cluster: str, target: bytes) -> Any:
+        """Ask for *target* with a credential for *cluster*."""
+        request = FakeRequest(target, fields=FakeFields(bearer=b"secret"))
+        request.identity = FakeIdentity(FakeCredential(cluster))
+        router: Any = self.front
+        return router(request)
+
+    def test_at_home(self) -> None:
+        """Kubernetes' own paths, with the credential of a cluster, are that cluster's, byte for byte."""
+        for target in (b"/version", b"/api/v1/pods?x=%2e", b"/apis/apps//v1", b"/openapi/v3", b"/healthz"):
+            self.assertEqual(self.at_root("alpha", target), Relay("alpha", b""))
+        self.assertEqual(self.asked, ["", "alpha"] * 5)
+
+    def test_not_at_home(self) -> None:
+        """Tower's own group stays Tower's, other paths too, and an administrator is at home here."""
+        for target in (b"/apis/cluster.kubesphere.io", b"/apis/cluster.kubesphere.io/v1alpha1/clusters"):
+            self.assertIs(self.at_root("alpha", target), API)
+        self.assertEqual(self.asked, ["", ""])
+        self.assertIs(self.at_root("", b"/api"), API)
+        self.assertEqual(self.at_root("", b"/healthz").body, b"ok\n")
+        for target in (b"/", b"/clusters", b"/logs", b"//api"):
+            with self.assertRaises(TowerError):
+                self.at_root("alpha", target)
 
     def test_nothing_else(self) -> None:
         """There is nothing elsewhere, and only whole segments count."""

@@ -181,6 +181,11 @@ def no_foreign_identity(request: Request, _cluster: str) -> None:
         )
 
 
+def identification(authenticator: Authenticates) -> Chain:
+    """Return the chain that only finds out who asks."""
+    return Chain(Authentication(authenticator))
+
+
 def user_chain(authenticator: Authenticates, find: Find) -> Chain:
     """Return the chain of the front door and of the clusters' own ports."""
     return Chain(

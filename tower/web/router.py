@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -39,6 +39,10 @@ _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
 _PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
 _PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(_PROBES, OK)}
+_KUBERNETES = frozenset(
+    {b"api", b"apis", b"openapi", b"version", b"healthz", b"livez", b"readyz", b"metrics"}
+)
+_OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
 
 #: Gets an agent's connection and every byte of it so far.
@@ -48,6 +52,7 @@ TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
 class FrontDoor:
     """The router of the one TLS port for everything.
 
+    :param who: finds out who asks, and no more.
     :param api: answers the requests to Tower's own API, for those who passed the chain.
     :param take_agent: gets the connections of agents.
     :param ready: says whether requests can be served; for `/readyz`.
@@ -56,11 +61,13 @@ class FrontDoor:
     def __init__(
         self,
         chain: Chain,
+        who: Chain,
         api: Callable[[Request], Answer],
         take_agent: TakeAgent,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._chain = chain
+        self._who = who
         self._api = api
         self._agent = HandOver(take_agent)
         self._ready = ready
@@ -75,6 +82,22 @@ class FrontDoor:
         path = request.path
         if asks_for_agent(request, path):
             return self._agent
+        if _is_kubernetes(path) and (request.fields.bearer is not None or request.certificate is not None):
+            return self._who(request, "", lambda: self._at_home(request, path))
+        return self._own(request, path)
+
+    def _at_home(self, request: Request, path: bytes) -> Answer:
+        """Send a request that leaves out ``/clusters/<name>`` to the cluster that its credential is for.
+
+        ``kubectl proxy``, and ``--raw`` up to kubectl 1.33, drop the path of the server's URL.  A credential
+        opens one cluster only, so there is no doubt which one is meant.
+        """
+        identity: Any = request.identity
+        cluster: str = identity.credential.cluster
+        return self._chain(request, cluster, _Way(cluster, b"").end) if cluster else self._own(request, path)
+
+    def _own(self, request: Request, path: bytes) -> Answer:
+        """Answer what is Tower's own."""
         _plain(path)
         if path in _PROBES:
             return self._probe(request, path)
@@ -164,6 +187,13 @@ def asks_for_agent(request: Request, path: bytes) -> bool:
     if request.fields.upgrade.lower() != b"websocket":
         return False
     return path == b"/agent" or request.fields.get(b"sec-websocket-protocol") in AGENT_PROTOCOLS
+
+
+def _is_kubernetes(path: bytes) -> bool:
+    """Say whether *path* is one of every Kubernetes API server, and not of Tower's own group."""
+    if path == _OWN_GROUP or path.startswith(_OWN_GROUP + b"/"):
+        return False
+    return path[1:].partition(b"/")[0] in _KUBERNETES
 
 
 def _raw_stream(cluster: str, rest: bytes) -> Outcome:

@@ -249,11 +249,10 @@ def token(b: Bench) -> None:
 
 @CHECKS.add("errors: not found, forbidden, unknown path")
 def errors(b: Bench) -> None:
-    missing = f"{b.kubectl.raw_prefix}/no/such/path"
     for kubectl, reason, arguments in (
         (b.kubectl, "NotFound", ("get", "cm", "nobody")),
         (b.weak, "Forbidden", ("get", "pods")),
-        (b.kubectl, "could not find the requested resource", ("get", "--raw", missing)),
+        (b.kubectl, "could not find the requested resource", ("get", "--raw", "/no/such/path")),
         (b.kubectl, "doesn't have a resource type", ("get", "nothings")),
     ):
         _, seen = kubectl.run(*arguments, code=1)
@@ -273,7 +272,7 @@ def impersonation(b: Bench) -> str:
 
 @CHECKS.add("proxy")
 def proxy(b: Bench) -> None:
-    with b.kubectl.background("proxy", "--port=0", "--append-server-path") as serving:
+    with b.kubectl.background("proxy", "--port=0") as serving:
         address = serving.line(r"127\.0\.0\.1:\d+")[1][0]
         url = f"http://{address}/api/v1/namespaces/default/pods/shell"
         with urllib.request.urlopen(url, timeout=b.kubectl.left()) as answer:

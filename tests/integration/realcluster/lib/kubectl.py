@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 MODES = {
     "ws": "true",
@@ -46,7 +45,6 @@ class Kubectl:
         }
         self.mode = "ws"
         self.deadline = 0.0
-        self.raw_prefix = ""  # what this kubectl forgets to put before the paths of --raw
 
     def left(self) -> float:
         """Return the seconds that are left before the deadline."""
@@ -86,12 +84,7 @@ class Kubectl:
 
     def raw(self, path: str) -> str:
         """Get a path of the API server; return what it answers."""
-        return self.text("get", "--raw", self.raw_prefix + path)
-
-    def server_path(self) -> str:
-        """Return the path in the server's URL, without a slash at the end."""
-        form = "-o=jsonpath={.clusters[0].cluster.server}"
-        return urlsplit(self.text("config", "view", "--minify", form)).path.rstrip("/")
+        return self.text("get", "--raw", path)
 
     def json(self, *arguments: str, stdin: bytes = b"") -> dict:
         """Run to the end; return the standard output, parsed."""

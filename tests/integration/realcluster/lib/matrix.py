@@ -13,7 +13,6 @@ from .assets import kubectl_version
 from .kubectl import FailedError, Kubectl
 
 MIB = 2**20
-RAW_KEEPS_PATH = (1, 34)  # the first kubectl whose --raw keeps the path of the server's URL
 MANY = 600  # objects to list, more than kubectl's chunk of 500
 
 
@@ -150,8 +149,6 @@ def run_one(each: Registered, tag: str, bench: Bench) -> Row:
 def prepare(bench: Bench) -> None:
     """Create the checks' namespace, and many objects in it."""
     bench.kubectl.deadline = bench.direct.deadline = time.monotonic() + 120
-    if bench.version < RAW_KEEPS_PATH:
-        bench.kubectl.raw_prefix = bench.kubectl.server_path()
     bench.direct.run("create", "namespace", bench.namespace)
     items = [json.loads(bench.configmap(f"many-{number}", a="x")) for number in range(MANY)]
     for item in items:
