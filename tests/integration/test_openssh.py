@@ -33,7 +33,7 @@ reactor: Any = _reactor
 SSH = shutil.which("ssh")
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 EXCHANGES = (b"curve25519-sha256", b"curve25519-sha256@libssh.org")
-DATA = random.Random(1).randbytes(4 * MIB)
+DATA = random.Random(1).randbytes(16 * MIB)
 ROOMY = Limits(handshake=30)
 OFTEN = Limits(handshake=30, rekey_bytes=MIB)
 

@@ -28,7 +28,7 @@ reactor: Any = _reactor
 
 GO = shutil.which("go")
 SOURCE = Path(__file__).parent / "xcrypto"
-SIZE = 4 * MIB
+SIZE = 16 * MIB
 DATA = random.Random(2).randbytes(SIZE)
 ROOMY = Limits(handshake=30)
 OFTEN = Limits(handshake=30, rekey_bytes=MIB)
