@@ -73,6 +73,17 @@ class AdminAccessTests(SynchronousTestCase):
         self.renew()
         self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
 
+    def test_clock_set_back(self) -> None:
+        """One that seems to come from the future is no good, so it is renewed."""
+        self.renew()
+        first = (self.state.path / FILE).read_bytes()
+        self.clock.rightNow -= 2 * LIFETIME
+        self.renew()
+        second = (self.state.path / FILE).read_bytes()
+        self.assertNotEqual(second, first)
+        self.renew()
+        self.assertEqual((self.state.path / FILE).read_bytes(), second)
+
     def test_full_disk(self) -> None:
         """A file that cannot be written is logged and tried again, and the old one stays."""
         self.renew()

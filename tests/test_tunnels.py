@@ -53,6 +53,23 @@ class TunnelsTests(SynchronousTestCase):
         self.assertIs(self.successResultOf(self.tunnels.wait("alpha", 5)), tunnel)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_clock_set(self) -> None:
+        """Whether an agent is waited for does not depend on how the time of day was set meanwhile."""
+        day = Clock()
+        tunnels = Tunnels(self.clock, day.seconds)
+        tunnel = FakeTunnel("alpha")
+        tunnels.add(tunnel)
+        tunnels.remove(tunnel)
+        day.rightNow += 86400
+        waiting = tunnels.wait("alpha", 5)
+        self.assertNoResult(waiting)
+        tunnels.add(tunnel)
+        self.assertIs(self.successResultOf(waiting), tunnel)
+        tunnels.remove(tunnel)
+        day.rightNow -= 2 * 86400
+        self.clock.advance(RECONNECTING + 1)
+        self.failureResultOf(tunnels.wait("alpha", 5), ClusterUnreachable)
+
     def test_in_vain(self) -> None:
         """After the time the error says since when the agent is away; nothing is left behind."""
         tunnel = FakeTunnel("alpha")

@@ -27,6 +27,9 @@ USER = "tower-admin"
 LIFETIME = 3600.0
 RENEWAL = 900.0
 
+#: How often to look whether that is due: the time of day may be set at any moment, s.
+LOOK = 10.0
+
 
 class Serves(Protocol):
     """What is needed of the authority that signs the front door's certificate."""
@@ -80,8 +83,11 @@ class AdminAccess:
         self._renewed = self._now()
 
     async def try_to_renew(self) -> None:
-        """Write a new kubeconfig if that is due; a timer's body, never raises what it can name."""
-        if self._now() - self._renewed < RENEWAL / 2:
+        """Write a new kubeconfig if that is due, or if the last one seems to come from the future.
+
+        A timer's body, never raises what it can name.
+        """
+        if 0 <= self._now() - self._renewed < RENEWAL:
             return
         try:
             await self.renew()

@@ -24,8 +24,8 @@ from tower.statedir import StateDir
 #: How long a serving certificate lives, s.
 LIFETIME = 90 * 86400.0
 
-#: How often to ask whether it is to be renewed, s.
-RENEWAL_PERIOD = 3600.0
+#: How often to ask whether it is to be renewed: the time of day may be set at any moment, s.
+RENEWAL_PERIOD = 60.0
 
 #: Where it is kept in the state directory: key, certificate, and the authorities up to the root.
 STATE_FILE = "serving.pem"

@@ -59,17 +59,18 @@ class Tunnel(Protocol):
 
 
 class Tunnels:
-    """:param clock: for timeouts.
+    """:param clock: for whatever waits; its ``seconds()`` count steadily.
     :param epoch: returns the time of day, s since the epoch.
     """
 
     def __init__(self, clock: IReactorTime, epoch: Callable[[], float]) -> None:
         self._clock = clock
         self._epoch = epoch
-        self._started = epoch()
+        self._started = clock.seconds()
         self._live: dict[str, list[Tunnel]] = {}
         self._next: dict[str, int] = {}
         self._last_seen: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
         self._waiting: dict[str, list[Deferred[Tunnel]]] = {}
         self._watchers: list[Callable[[str], None]] = []
 
@@ -98,6 +99,7 @@ class Tunnels:
             return
         tunnels.remove(tunnel)
         self._last_seen[tunnel.name] = self._epoch()
+        self._gone_since[tunnel.name] = self._clock.seconds()
         if not tunnels:
             del self._live[tunnel.name]
             self._next.pop(tunnel.name, None)
@@ -129,7 +131,7 @@ class Tunnels:
         tunnel = self.pick(cluster)
         if tunnel is not None:
             return succeed(tunnel)
-        if self._epoch() - self._last_seen.get(cluster, self._started) > RECONNECTING:
+        if self._clock.seconds() - self._gone_since.get(cluster, self._started) > RECONNECTING:
             return fail(ClusterUnreachable(self.why_not(cluster)))
         waiting: Deferred[Tunnel] = Deferred()
         self._waiting.setdefault(cluster, []).append(waiting)
@@ -176,3 +178,4 @@ class Tunnels:
     def forget(self, cluster: str) -> None:
         """Drop what is remembered about a cluster that is no more."""
         self._last_seen.pop(cluster, None)
+        self._gone_since.pop(cluster, None)
