@@ -2,12 +2,11 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"flag"
 	"io"
 	"net"
-	"net/http"
-	"strconv"
 )
 
 // block is what bulk data is made of.
@@ -23,25 +22,15 @@ func backend(arguments []string) error {
 	flags.Parse(arguments)
 	failed := make(chan error)
 	go func() { failed <- serveStreams(*stream) }()
-	go func() { failed <- http.ListenAndServe(*plain, http.HandlerFunc(answer)) }()
+	go func() { failed <- serveHTTP(*plain, nil) }()
 	if *secure != "" {
-		go func() { failed <- http.ListenAndServeTLS(*secure, *certificate, *key, http.HandlerFunc(answer)) }()
+		pair, err := tls.LoadX509KeyPair(*certificate, *key)
+		if err != nil {
+			return err
+		}
+		go func() { failed <- serveHTTP(*secure, &tls.Config{Certificates: []tls.Certificate{pair}}) }()
 	}
 	return <-failed
-}
-
-// answer sends 1 KiB of JSON, or as many bytes as ?bytes= says; it reads whatever body comes.
-func answer(w http.ResponseWriter, r *http.Request) {
-	io.Copy(io.Discard, r.Body)
-	size, _ := strconv.ParseInt(r.URL.Query().Get("bytes"), 10, 64)
-	if size == 0 {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Length", "1024")
-		w.Write(append(append([]byte(`{"data":"`), block[:1013]...), `"}`...))
-		return
-	}
-	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
-	send(w, size)
 }
 
 func send(w io.Writer, size int64) error {

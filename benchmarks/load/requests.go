@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -9,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"time"
@@ -25,7 +25,6 @@ type client struct {
 // requests sends GETs from several connections at once for some time.
 func requests(arguments []string) error {
 	flags := flag.NewFlagSet("load requests", flag.ExitOnError)
-	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` to get")
 	connections := flags.Int("connections", 32, "connections at once")
 	duration := flags.Duration("for", 3*time.Second, "how long")
 	each := flags.Bool("new", false, "a new connection for each request")
@@ -35,10 +34,7 @@ func requests(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	target, err := url.Parse(*address)
-	if err != nil {
-		return err
-	}
+	target := way.target
 	head := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: %s\r\n%s", target.RequestURI(), target.Host, way.bearer)
 	if *each {
 		head += "Connection: close\r\n"
@@ -102,6 +98,14 @@ func (c *client) run(end time.Time, head []byte, dial func() (net.Conn, error), 
 
 func (c *client) get(head []byte) error {
 	if _, err := c.connection.Write(head); err != nil {
+		return err
+	}
+	answer, err := peekHead(c.reader)
+	if err != nil {
+		return err
+	}
+	if length := contentLength(answer); length >= 0 && bytes.HasPrefix(answer, okStatus) {
+		_, err := c.reader.Discard(len(answer) + int(length))
 		return err
 	}
 	response, err := http.ReadResponse(c.reader, nil)

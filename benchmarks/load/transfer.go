@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"time"
 )
@@ -15,7 +14,6 @@ import (
 // transfer downloads or uploads one body.
 func transfer(arguments []string) error {
 	flags := flag.NewFlagSet("load transfer", flag.ExitOnError)
-	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a way to it")
 	direction := flags.String("direction", "down", "down or up")
 	size := flags.Int64("bytes", 256<<20, "length of the body")
 	duration := flags.Duration("for", 0, "end a download after so long, wherever it is")
@@ -25,10 +23,7 @@ func transfer(arguments []string) error {
 	if err != nil {
 		return err
 	}
-	target, err := url.Parse(*address)
-	if err != nil {
-		return err
-	}
+	target := way.target
 	connection, err := way.dial(target.Host, target.Scheme == "https")
 	if err != nil {
 		return err
@@ -49,7 +44,7 @@ func transfer(arguments []string) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", *address, response.Status)
+		return fmt.Errorf("%s: %s", target, response.Status)
 	}
 	if !down {
 		_, err = io.Copy(io.Discard, response.Body)

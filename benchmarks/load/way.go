@@ -18,17 +18,28 @@ import (
 // way is how connections are made, and what makes the other side let them in.
 type way struct {
 	settings *tls.Config
+	target   *url.URL
 	bearer   string
 	stream   string
 }
 
 // addFlags returns a function that returns the way once the flags are parsed.
 func addFlags(flags *flag.FlagSet) func() (*way, error) {
+	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a way to it")
+	path := flags.String("path", "", "what to append to the URL")
 	authority := flags.String("ca", "", "`file` with the authority of https URLs")
 	bearer := flags.String("bearer-file", "", "`file` with a bearer token")
 	stream := flags.String("stream", "", "`URL` of a raw stream to go through: https://HOST:PORT/clusters/NAME/targets/NAME")
+	full := flags.Bool("full", false, "full TLS handshakes: do not resume sessions")
 	return func() (*way, error) {
-		w := &way{settings: &tls.Config{ClientSessionCache: tls.NewLRUClientSessionCache(64)}, stream: *stream}
+		target, err := url.Parse(*address + *path)
+		if err != nil {
+			return nil, err
+		}
+		w := &way{settings: &tls.Config{SessionTicketsDisabled: *full}, target: target, stream: *stream}
+		if !*full {
+			w.settings.ClientSessionCache = tls.NewLRUClientSessionCache(64)
+		}
 		if *bearer != "" {
 			token, err := os.ReadFile(*bearer)
 			if err != nil {

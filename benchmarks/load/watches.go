@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// watcher is one open watch.
+type watcher struct {
+	connection net.Conn
+	took       []time.Duration
+}
+
+// watches holds many watches open; it prints one line when all have had an event, and another at the end about
+// the events in between.
+func watches(arguments []string) error {
+	flags := flag.NewFlagSet("load watches", flag.ExitOnError)
+	count := flags.Int("connections", 500, "watches, each on a connection of its own")
+	every := flags.Duration("every", time.Second, "time between two events of a watch")
+	duration := flags.Duration("for", 5*time.Second, "how long to look at them, once all are open")
+	find := addFlags(flags)
+	flags.Parse(arguments)
+	way, err := find()
+	if err != nil {
+		return err
+	}
+	var (
+		opened   sync.WaitGroup
+		counting atomic.Bool
+		failed   = make(chan error, *count)
+		slots    = make(chan struct{}, 16)
+		all      = make([]*watcher, *count)
+	)
+	for i := range all {
+		all[i] = &watcher{}
+		slots <- struct{}{}
+		opened.Add(1)
+		go func() {
+			err := all[i].open(way, *every)
+			<-slots
+			if err == nil {
+				err = all[i].follow(&counting, &opened)
+			}
+			failed <- err
+		}()
+	}
+	ready := make(chan struct{})
+	go func() { opened.Wait(); close(ready) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ready:
+	case <-time.After(60 * time.Second):
+		return fmt.Errorf("not all of %d watches have had an event after a minute", *count)
+	}
+	fmt.Printf("{\"watching\": %d}\n", *count)
+	counting.Store(true)
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(*duration):
+	}
+	counting.Store(false)
+	for _, w := range all {
+		w.connection.Close()
+	}
+	for range all {
+		<-failed
+	}
+	var took []time.Duration
+	for _, w := range all {
+		took = append(took, w.took...)
+	}
+	if len(took) == 0 {
+		return fmt.Errorf("no event came")
+	}
+	slices.Sort(took)
+	return json.NewEncoder(os.Stdout).Encode(map[string]float64{
+		"events": float64(len(took)), "rate": float64(len(took)) / duration.Seconds(), "seconds": duration.Seconds(),
+		"p50": took[len(took)/2].Seconds() * 1e6, "p99": took[len(took)*99/100].Seconds() * 1e6,
+	})
+}
+
+func (w *watcher) open(way *way, every time.Duration) (err error) {
+	if w.connection, err = way.dial(way.target.Host, way.target.Scheme == "https"); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w.connection, "GET %s?watch=%s HTTP/1.1\r\nHost: %s\r\n%s\r\n", way.target.Path, every, way.target.Host, way.bearer)
+	return err
+}
+
+// follow reads events until the connection ends.
+func (w *watcher) follow(counting *atomic.Bool, opened *sync.WaitGroup) error {
+	response, err := http.ReadResponse(bufio.NewReaderSize(w.connection, 4096), nil)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("a watch was answered %s", response.Status)
+	}
+	events := bufio.NewReaderSize(response.Body, 2*eventSize)
+	for first := true; ; first = false {
+		event, err := events.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		now := time.Now().UnixNano()
+		text, _, _ := strings.Cut(strings.TrimPrefix(string(event[:40]), `{"sent":`), ",")
+		sent, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || len(event) != eventSize {
+			return fmt.Errorf("an event of %d bytes, from %q", len(event), text)
+		}
+		if counting.Load() {
+			w.took = append(w.took, time.Duration(now-sent))
+		}
+		if first {
+			opened.Done()
+		}
+	}
+}
