@@ -23,6 +23,7 @@ from tower.web.dial import Dialer, DialFailed
 from tower.web.frames import FrameReader, FrameWriter
 
 OTHER = "SHA256:" + "A" * 43
+NOW = 1_800_000_000.0  # s since the epoch
 
 
 class FakeDialer:
@@ -135,6 +136,7 @@ class UplinkTests(SynchronousTestCase):
             cast(Outgoing, self.outgoing),
             Budget(1 << 20),
             keepalive=10.0,
+            epoch=lambda: NOW,
         )
         return uplink.connect()
 
@@ -177,7 +179,7 @@ class UplinkTests(SynchronousTestCase):
         tunnel = self.successResultOf(connected)
         peer = self.successResultOf(ready)
         self.assertEqual((peer.name, peer.hello.targets), ("alpha", ("kubernetes",)))
-        self.assertEqual((tunnel.name, tunnel.streams), ("alpha", 0))
+        self.assertEqual((tunnel.name, tunnel.since, tunnel.streams), ("alpha", NOW, 0))
         self.assertEqual(self.host_keys.pinned, {HOST_KEY.fingerprint, AGENT_KEY.fingerprint})
         self.over()
         self.assertTrue(self.outgoing.dialling.stopped)

@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 
 from tower import __version__
 from tower.budget import Budget
+from tower.clock import TimeOfDay, count_steadily
 from tower.cluster import check_name
 from tower.conch.hello import AgentHello
 from tower.conch.keys import checked_fingerprint, load_or_create
@@ -185,6 +186,7 @@ class Agent(MultiService):
                 outgoing,
                 Budget(options["buffer-budget"]),
                 keepalive=options["keepalive"],
+                epoch=TimeOfDay(reactor).seconds,
                 limits=Limits(rekey_bytes=options["rekey-bytes"]),
             ).connect,
             Backoff(longest=options["max-retry-interval"]),
@@ -308,6 +310,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     """Return the agent as a service; what cannot work ends the program here, with one line."""
     if reactor is None:
         from twisted.internet import reactor
+
+        count_steadily(reactor)
     state = StateDir(options.state_dir)
     state.lock()
     try:

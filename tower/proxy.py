@@ -15,10 +15,11 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.adminaccess import RENEWAL, AdminAccess
+from tower.adminaccess import LOOK, AdminAccess
 from tower.authorities import given_authority, own_authority
 from tower.availability import Availability
 from tower.budget import Budget
+from tower.clock import TimeOfDay, count_steadily
 from tower.clusters import Clusters
 from tower.conch.keys import load_or_create
 from tower.credentials import Credentials
@@ -116,6 +117,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     """Return the proxy; what cannot work ends the program with one line and exit code 1."""
     if reactor is None:
         from twisted.internet import reactor
+
+        count_steadily(reactor)
     for name in ("port", "secure-port"):
         _check_free(name, options["host"], options[name])
     state = StateDir(options["state-dir"])
@@ -152,6 +155,7 @@ class Proxy(MultiService):
         self._options = options
         self._state = state
         self._reactor = reactor
+        self._day = TimeOfDay(reactor)
         self._ready = False
         self._ports: list[TCPServer] = []
         self._compose_trust()
@@ -160,7 +164,7 @@ class Proxy(MultiService):
         self._compose_gateways()
 
     def _compose_trust(self) -> None:
-        options, state, now = self._options, self._state, self._reactor.seconds
+        options, state, now = self._options, self._state, self._day.seconds
         self._users = own_authority(state, "users-ca", now())
         if options["ca-cert"] is not None:
             self._authority = given_authority(options["ca-cert"], options["ca-key"], now())
@@ -171,11 +175,11 @@ class Proxy(MultiService):
         self._host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
 
     def _compose_records(self) -> None:
-        options, reactor = self._options, self._reactor
-        self._store = SQLiteStore(reactor, self._state.path / "tower.db")
-        self._clusters = Clusters(self._store, options["cluster-ports"], reactor)
-        self._credentials = Credentials(self._store, reactor, options["max-credential-ttl"])
-        self._tokens = JoinTokens(self._store, reactor)
+        options, day = self._options, self._day
+        self._store = SQLiteStore(self._reactor, self._state.path / "tower.db")
+        self._clusters = Clusters(self._store, options["cluster-ports"], day)
+        self._credentials = Credentials(self._store, day, options["max-credential-ttl"])
+        self._tokens = JoinTokens(self._store, day)
         host = "127.0.0.1" if is_wildcard(options["host"]) else options["host"]
         self._admin = AdminAccess(
             self._state,
@@ -183,13 +187,13 @@ class Proxy(MultiService):
             self._users,
             self._authority,
             f"https://{f'[{host}]' if ':' in host else host}:{options['secure-port']}",
-            reactor.seconds,
+            day.seconds,
         )
 
     def _compose_agents(self) -> None:
         options, reactor = self._options, self._reactor
         self._budget = Budget(options["buffer-budget"])
-        self._tunnels = Tunnels(reactor, reactor.seconds)
+        self._tunnels = Tunnels(reactor, self._day.seconds)
         self._reception = Reception(
             reactor,
             self._tunnels,
@@ -197,13 +201,13 @@ class Proxy(MultiService):
             self._host_keys,
             self._budget,
             keepalive=options["keepalive"],
-            epoch=reactor.seconds,
+            epoch=self._day.seconds,
         )
         self._agents = AgentEndpoint(reactor, self._reception.opened)
 
     def _compose_gateways(self) -> None:
-        options, reactor = self._options, self._reactor
-        authenticator = Authenticator(self._credentials, reactor)
+        options, day = self._options, self._day
+        authenticator = Authenticator(self._credentials, day)
         self._sessions = Sessions(authenticator)
         self._pool = ChannelPool(self._tunnels)
         published = Published(options["host"], options["publish-service-address"], options["secure-port"])
@@ -215,7 +219,7 @@ class Proxy(MultiService):
             self._authority,
             lambda: [key.fingerprint for key in self._host_keys],
             published,
-            reactor,
+            day,
         )
         chain = user_chain(authenticator, self._clusters.get)
         api = tower_api(
@@ -225,21 +229,21 @@ class Proxy(MultiService):
             self._tokens,
             self._tunnels,
             issuer,
-            reactor,
+            day,
         )
         who = identification(authenticator)
         front = FrontDoor(chain, who, api, self._agents.accept, lambda: self._ready)
         self._front = self._gateway(front)
         self._plain = self._gateway(PlainPort(self._agents.accept))
         self._proxies = ClusterProxies(
-            ConnectionReactor(reactor, self._serving.context),
+            ConnectionReactor(self._reactor, self._serving.context),
             self._clusters,
             options["host"],
             lambda name: self._gateway(ClusterPort(chain, name)),
         )
 
     def _gateway(self, router: Router) -> Gateway:
-        return Gateway(self._reactor, router, self._pool, self._sessions, budget=self._budget)
+        return Gateway(self._day, router, self._pool, self._sessions, budget=self._budget)
 
     def startService(self) -> None:
         """Start; the ports open once the records and the admin's kubeconfig are in order."""
@@ -267,7 +271,7 @@ class Proxy(MultiService):
             periodic(reactor, SWEEP_PERIOD, self._sessions.sweep),
             periodic(reactor, 5.0, self._pool.sweep),
             periodic(reactor, RETRY_PORTS, self._proxies.retry),
-            periodic(reactor, RENEWAL, self._admin.try_to_renew),
+            periodic(reactor, LOOK, self._admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, self._serving.renew),
             periodic(reactor, PURGE, self._purge),
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from attrs import field, frozen
@@ -90,6 +90,7 @@ class Uplink:
     """Opens tunnels.
 
     :param keepalive: how often the proxy is probed, s.
+    :param epoch: returns the time of day, s since the epoch.
     :param limits: of the SSH connection.
     """
 
@@ -103,6 +104,7 @@ class Uplink:
         budget: Budget,
         *,
         keepalive: float,
+        epoch: Callable[[], float],
         limits: Limits | None = None,
     ) -> None:
         self._reactor = reactor
@@ -112,6 +114,7 @@ class Uplink:
         self._outgoing = outgoing
         self._budget = budget
         self._keepalive = keepalive
+        self._epoch = epoch
         self._limits = limits
 
     def connect(self) -> Deferred[Tunnel]:
@@ -147,7 +150,7 @@ class Uplink:
             proxy.name,
             proxy.fingerprint,
             proxy.hello.version,
-            self._reactor.seconds(),
+            self._epoch(),
             self._budget,
             dialling.accept,
         )
