@@ -232,4 +232,5 @@ class UplinkTests(SynchronousTestCase):
         self.failureResultOf(connected)
         self.assertTrue(self.near.lost)
         self.far.lose()
+        self.clock.advance(0)
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -44,6 +44,7 @@ from tower.options import (
 from tower.outgoing import Outgoing
 from tower.periodic import periodic
 from tower.policy import HeadPolicy, Target, Targets, parse_address, parse_target
+from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
 from tower.statedir import StateDir
@@ -169,7 +170,8 @@ class Agent(MultiService):
         self._state = state
         self._token_is_argument = options.given.get("token") == "flag"
         self.member = _member(options)
-        outgoing = self._outgoing(reactor)
+        sockets = Poller(reactor)
+        outgoing = self._outgoing(sockets)
         identity = Identity(
             cluster=options["name"],
             key=load_or_create(state, "agent-key"),
@@ -179,8 +181,8 @@ class Agent(MultiService):
         self.uplink = Reconnecting(
             reactor,
             Uplink(
-                reactor,
-                _dialer(reactor, options),
+                sockets,
+                _dialer(sockets, options),
                 identity,
                 HostKeys(state, options["host-keys"]),
                 outgoing,
@@ -203,7 +205,7 @@ class Agent(MultiService):
         if options["no-impersonation"]:
             periodic(reactor, REMINDER, lambda: self._log.critical(_NO_IMPERSONATION)).setServiceParent(self)
 
-    def _outgoing(self, reactor: Any) -> Outgoing:
+    def _outgoing(self, sockets: Poller) -> Outgoing:
         options = self._options
         targets = list(options["targets"])
         if options["kubesphere-service"]:
@@ -214,7 +216,7 @@ class Agent(MultiService):
             allow_system=bool(options["allow-system-identities"]),
             impersonate=not options["no-impersonation"],
         )
-        return Outgoing(reactor, self.member, policy, self._targets)
+        return Outgoing(sockets, self.member, policy, self._targets)
 
     def startService(self) -> None:
         """Say what the owner should know, and begin."""
@@ -284,13 +286,13 @@ def _member(options: Options) -> Member:
     return Member.in_cluster(os.environ, service)
 
 
-def _dialer(reactor: Any, options: Options) -> Dialer:
+def _dialer(sockets: Poller, options: Options) -> Dialer:
     url = options.server
     context = None
     if url.secure and not options["ca-hashes"]:
         context = strict_context(None if options["ca-cert"] is None else str(options["ca-cert"]))
     proxy = find_proxy(url, os.environ)
-    return Dialer(reactor, url, context=context, hashes=options["ca-hashes"], proxy=proxy)
+    return Dialer(sockets, url, context=context, hashes=options["ca-hashes"], proxy=proxy)
 
 
 def _end(reactor: Any) -> None:

@@ -40,6 +40,7 @@ from tower.options import (
     read_size,
 )
 from tower.periodic import periodic
+from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
 from tower.quantities import is_wildcard
 from tower.reception import Reception
@@ -156,6 +157,7 @@ class Proxy(MultiService):
         self._state = state
         self._reactor = reactor
         self._day = TimeOfDay(reactor)
+        self._sockets = Poller(reactor)
         self._ready = False
         self._ports: list[TCPServer] = []
         self._compose_trust()
@@ -195,7 +197,7 @@ class Proxy(MultiService):
         self._budget = Budget(options["buffer-budget"])
         self._tunnels = Tunnels(reactor, self._day.seconds)
         self._reception = Reception(
-            reactor,
+            self._sockets,
             self._tunnels,
             self._tokens,
             self._host_keys,
@@ -203,7 +205,7 @@ class Proxy(MultiService):
             keepalive=options["keepalive"],
             epoch=self._day.seconds,
         )
-        self._agents = AgentEndpoint(reactor, self._reception.opened)
+        self._agents = AgentEndpoint(self._sockets, self._reception.opened)
 
     def _compose_gateways(self) -> None:
         options, day = self._options, self._day
@@ -236,7 +238,7 @@ class Proxy(MultiService):
         self._front = self._gateway(front)
         self._plain = self._gateway(PlainPort(self._agents.accept))
         self._proxies = ClusterProxies(
-            ConnectionReactor(self._reactor, self._serving.context),
+            ConnectionReactor(self._sockets, self._serving.context),
             self._clusters,
             options["host"],
             lambda name: self._gateway(ClusterPort(chain, name)),
@@ -292,7 +294,7 @@ class Proxy(MultiService):
             self._options[name],
             ConnectionFactory(gateway.accept),
             interface=self._options["host"],
-            reactor=ConnectionReactor(self._reactor, tls),
+            reactor=ConnectionReactor(self._sockets, tls),
         )
         return port
 

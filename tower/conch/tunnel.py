@@ -12,6 +12,7 @@ into another and leave at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -86,7 +87,10 @@ class Tunnel:
         self._out_size = 0
         self._full = self._exchanging = self.congested = False
         self._backlog = 0
-        self._turn_call: Any = None
+        self._soon: Callable[[Callable[[], None]], Any] = getattr(
+            reactor, "soon", partial(reactor.callLater, 0)
+        )
+        self._turn_is_due = False
         self._over = False
         self.name = self.fingerprint = self.version = ""
         self.since = 0.0
@@ -201,11 +205,17 @@ class Tunnel:
 
     def soon(self) -> None:
         """Have `_turn` called once this turn of the reactor is over."""
-        if self._turn_call is None and not self._over:
-            self._turn_call = self._reactor.callLater(0, self._turn)
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._turn_is_due = False
+        self._turn()
 
     def _turn(self) -> None:
-        self._turn_call = None
+        if self._over:
+            return
         self._flush()
         if self._mux is not None and not self.congested:
             self._mux.drained()
@@ -330,7 +340,7 @@ class Tunnel:
                 return end
             # opened up just now: what SSH did not parse is the end of what it got
             return self._parse(buffer, end - unparsed, end)
-        opener = ssh.opener
+        opener, channels_go_on = ssh.opener, not ssh.awaits_keys
         while end - begin >= 4 and not self.disconnecting:
             length = opener.wire_length(buffer, begin)
             if end - begin < length:
@@ -338,11 +348,11 @@ class Tunnel:
             until = opener.open_into(buffer[begin : begin + length], _OPENED)
             begin += length
             kind = _OPENED[1]
-            if 90 <= kind <= 100:
+            if 90 <= kind <= 100 and channels_go_on:
                 mux.message(kind, _OPENED[1:until])
             else:
                 ssh.dispatch(bytes(_OPENED[1:until]))
-                opener = ssh.opener
+                opener, channels_go_on = ssh.opener, not ssh.awaits_keys
         return begin
 
     def received(self, data: memoryview) -> None:
@@ -368,8 +378,6 @@ class Tunnel:
         """The socket takes bytes again."""
         self._full, self.congested = False, self._exchanging
         self._backlog = 0
-        if self._turn_call is not None:
-            self._turn_call.cancel()
         self._turn()
 
     def closed(self, reason: Exception) -> None:
@@ -379,9 +387,6 @@ class Tunnel:
     def _lost(self, reason: Exception) -> None:
         self._over = self.disconnecting = True
         self._buffer = None
-        if self._turn_call is not None:
-            self._turn_call.cancel()
-            self._turn_call = None
         self._out.clear()
         if self._mux is not None:
             self._mux.lost(reason)
