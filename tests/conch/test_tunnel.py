@@ -16,6 +16,7 @@ from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS
+from tower.conch.kex import OutOfOrder
 from tower.conch.mux import TunnelLost
 from tower.conch.packets import BadPacket
 from tower.conch.secure import Closed, Disconnected, Limits
@@ -517,6 +518,19 @@ class RekeyTests(SynchronousTestCase):
         other.send(b"answer")
         pair.pump()
         self.assertEqual(near.got, b"answer")
+
+    def test_channels_wait_for_the_peers_keys(self) -> None:
+        """Between a peer's KEXINIT and its NEWKEYS nothing about channels may come (RFC 4253 section 7.1)."""
+        for kind in (90, 94, 97):
+            pair = TunnelPair()
+            near, far = Recorder(), Recorder()
+            channel, _ = pair.channel(near, far)
+            forbidden = bytes((kind,)) + channel.local.to_bytes(4, "big") + b"\0\0\0\1x"
+            pair.agent.ssh.start_rekey()
+            pair.agent.tunnel.write(pair.agent.ssh.sealer.seal(forbidden))
+            pair.pump()
+            self.assertIsInstance(pair.proxy.lost, OutOfOrder)
+            self.assertEqual((near.got, near.log), (b"", ["closed"]))
 
     def test_full_while_keys_change(self) -> None:
         """Whichever comes last, room or keys, wakes who waits."""

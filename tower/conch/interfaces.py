@@ -18,12 +18,14 @@ class SSH(Protocol):
 
     :ivar on_exchange: called when channel data has to wait because keys are being exchanged.
     :ivar on_keys: called when it need not wait any more.
+    :ivar awaits_keys: whether the peer may say nothing about channels before its next keys.
     """
 
     sealer: Sealer
     opener: Opener
     on_exchange: Callable[[], None]
     on_keys: Callable[[], None]
+    awaits_keys: bool
     on_drain: Callable[[], None]
     lost: Deferred[Exception]
 

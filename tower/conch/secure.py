@@ -120,6 +120,7 @@ class SecureTransport(SSHTransportBase):
     :ivar opener: opens those we get; likewise, changed by `dispatch`.
     :ivar on_exchange: called when a key exchange begins to hold back what we send.
     :ivar on_keys: called when it no longer does.
+    :ivar awaits_keys: whether the peer has begun a key exchange: `dispatch` alone knows what it may send now.
     :ivar lost: fires with the reason, an exception, when the connection is gone.
     """
 
@@ -142,6 +143,7 @@ class SecureTransport(SSHTransportBase):
         self.on_exchange: Callable[[], None] = nothing
         self.on_keys: Callable[[], None] = nothing
         self.lost: Deferred[Exception] = Deferred()
+        self.awaits_keys = False
         self._order = KexOrder(is_client=self.isClient)
         self._unparsed = bytearray()
         self._awaited = 0
@@ -414,6 +416,7 @@ class SecureTransport(SSHTransportBase):
         if self.sessionID is not None and not self._authenticated:
             raise PeerError("a second key exchange before authentication")
         self._order.started(exchanges, self.opener.sequence - 1)
+        self.awaits_keys = True
 
     def _keySetup(self, sharedSecret: bytes, exchangeHash: bytes) -> None:
         """Derive the keys (RFC 4253 section 7.2), send NEWKEYS, and seal with the new key from then on."""
@@ -443,6 +446,7 @@ class SecureTransport(SSHTransportBase):
         limit = LONGEST_PACKET if self._authenticated else self.limits.early_packet
         self.opener = make_opener(cipher, key, iv, sequence, limit)
         self._order.finished()
+        self.awaits_keys = False
         self._keyExchangeState = self._KEY_EXCHANGE_NONE
         self._timers.cancel("exchange")
         if first:
