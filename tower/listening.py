@@ -2,21 +2,41 @@
 
 `ConnectionReactor` offers ``listenTCP`` alone, so that Twisted's own ``TCPServer`` service and everything
 else that listens through a reactor's ``listenTCP`` works with it unchanged.
+
+When no descriptor is left, Twisted's port takes each new connection to close it at once, and logs that three
+times.  Ours leaves them to the kernel, which has them wait, looks again from time to time, and says so once.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from typing import Any
 
 from twisted.internet import tcp
-from twisted.internet.interfaces import IListeningPort
+from twisted.internet.interfaces import IDelayedCall, IListeningPort
 from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from tower.connection import Connection
 from tower.pipes import Receiver
 from tower.tlsconnection import TLSConnection
+
+#: Connections taken in one go, before others get their turn.
+AT_ONCE = 64
+
+#: How long to take none when there was nothing to take one with, s.
+PAUSE = 0.25
+
+#: How often to say that, s.
+REMINDER = 60.0
+
+#: What `accept` says then.
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 #: Called with each new connection; returns who gets it, or None to drop it.
 Accept = Callable[[Connection], Receiver | None]
@@ -52,19 +72,79 @@ class ConnectionFactory(Factory):
 
 
 class _Port(tcp.Port):
-    """Twisted's port with its documented hook ``transport`` replaced."""
+    """Twisted's port with another `doRead`: see the module."""
+
+    _log = Logger()
 
     def __init__(self, tls: ssl.SSLContext | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._tls = tls
+        self._clock: Any = self.reactor
+        self._again: IDelayedCall | None = None
+        self._complained: float | None = None
+        self._exhausted = False
 
-    def transport(  # type: ignore[override]
-        self, skt: Any, protocol: Any, addr: Any, port: Any, number: int, reactor: Any
-    ) -> Connection:
-        """Make the connection for an accepted socket."""
-        if self._tls is None:
-            return Connection(reactor, skt)
-        return TLSConnection(reactor, skt, self._tls)
+    def doRead(self) -> None:
+        """Take the connections that wait."""
+        for _ in range(AT_ONCE):
+            try:
+                sock, address = self.socket.accept()
+            except BlockingIOError:
+                self._took_all()
+                return
+            except OSError as e:
+                if e.errno in _EXHAUSTED:
+                    self._pause(e)
+                    return
+                continue  # that one was gone before we took it
+            self._take(sock, address)
+
+    def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        factory: Any = self.factory
+        try:
+            accepted = factory.buildProtocol(self._buildAddr(address[:2]))  # type: ignore[no-untyped-call]
+            if self._tls is None:
+                connection = Connection(self._clock, sock)
+            else:
+                connection = TLSConnection(self._clock, sock, self._tls)
+        except OSError:
+            sock.close()  # reset before we took it
+            return
+        try:
+            accepted.makeConnection(connection)
+        except Exception:  # noqa: BLE001 (whatever it is, the next connection may be better)
+            self._log.failure("cannot take a connection from {address}", address=address[0])
+            connection.abort()
+
+    def _pause(self, error: OSError) -> None:
+        """Have connections wait."""
+        self.stopReading()  # type: ignore[no-untyped-call]
+        self._again = self._clock.callLater(PAUSE, self._resume)
+        now = self._clock.seconds()
+        if self._complained is None or now - self._complained >= REMINDER:
+            self._complained = now
+            self._exhausted = True
+            self._log.warn(
+                "port {port} takes no connections for now, they wait: {reason}",
+                port=self._realPortNumber,
+                reason=os.strerror(error.errno or 0).lower(),
+            )
+
+    def _resume(self) -> None:
+        self._again = None
+        self.startReading()  # type: ignore[no-untyped-call]
+
+    def _took_all(self) -> None:
+        if self._exhausted:
+            self._exhausted = False
+            self._log.info("port {port} takes connections again", port=self._realPortNumber)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Take no more."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
 
 class ConnectionReactor:
