@@ -1,0 +1,79 @@
+"""Somebody who uses a cluster all the time, while something bad is done to another."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from .person import Person
+from .programs import Program
+
+PAUSE = 0.01  # s between two requests
+ENOUGH = 5  # requests that have to be answered
+BOUND = 10.0  # s within which each is
+MIB = 2**20
+
+
+class Neighbour:
+    """Asks on one connection that is kept alive, and watches the memory of the programs.
+
+    Used as a context manager; at its end it is an error if a request failed, hung, or a program grew.
+
+    :param growth: how much memory each program may take more than at the beginning, at any moment, B.
+    """
+
+    def __init__(self, person: Person, *programs: Program, growth: int = 32 * MIB) -> None:
+        self._person = person
+        self._before = {program: program.memory() for program in programs}
+        self._growth = growth
+        self._most = dict(self._before)
+        self._slowest = 0.0
+        self._answered = 0
+        self._trouble = ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ask a little longer, and judge."""
+        deadline = time.monotonic() + BOUND
+        wanted = self._answered + ENOUGH
+        while self._answered < wanted and not self._trouble and time.monotonic() < deadline:
+            time.sleep(PAUSE)
+        self._ending.set()
+        self._thread.join(BOUND)
+        if error is not None:
+            return
+        if self._trouble or self._slowest > BOUND or self._answered < ENOUGH:
+            raise AssertionError(f"a neighbour noticed: {self._trouble or self._slowest}")
+        for program, before in self._before.items():
+            grown = self._most[program] - before
+            if grown > self._growth:
+                raise AssertionError(f"{program.name} grew by {grown / MIB:.1f} MiB")
+
+    def _run(self) -> None:
+        connection = self._person.connect(timeout=BOUND)
+        try:
+            while not self._ending.is_set():
+                began = time.monotonic()
+                answer = self._person.ask(connection, f"{self._person.prefix}/ping")
+                if (answer.status, answer.read()) != (200, b"pong"):
+                    self._trouble = f"it was answered with {answer.status}"
+                    return
+                self._slowest = max(self._slowest, time.monotonic() - began)
+                self._answered += 1
+                for program in self._before:
+                    self._most[program] = max(self._most[program], program.memory())
+                self._ending.wait(PAUSE)
+        except Exception as e:  # noqa: BLE001 - whatever it is, the test has to hear of it
+            self._trouble = repr(e)
+        finally:
+            connection.close()

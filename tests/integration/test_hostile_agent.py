@@ -1,0 +1,579 @@
+"""Agents that break the protocol: each costs itself its tunnel, and nobody else anything."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import re
+import shlex
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.conch.ssh.common import NS
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.conch.keys import KeyPair
+from tower.conch.packets import LONGEST_PACKET
+from tower.web.frames import CLOSE as CLOSE_FRAME
+from tower.web.frames import PING, TEXT
+
+from . import harness
+from .backends import Backend
+from .neighbours import Neighbour
+from .person import Person
+from .programs import wait_for
+from .raw_peer import (
+    ADJUST,
+    CLOSE,
+    CONFIRM,
+    DATA,
+    END,
+    EXTENDED,
+    FAILURE,
+    OPEN,
+    REFUSE,
+    REQUEST,
+    SUCCESS,
+    Gone,
+    RawPeer,
+    agent_peer,
+    number,
+    open_socket,
+)
+
+MIB = 2**20
+MOST = 2**32 - 1
+STREAM = NS(b"stream@tower.kubesphere.io")
+
+
+class Bench:
+    """One proxy for all of these tests: what was done to it before may not matter.
+
+    :ivar neighbour: has a credential for the cluster `good`, whose agent behaves.
+    :ivar victim: has one for `evil`, whose agent is the test.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tower = harness.Tower(folder)
+        self.backend = Backend(folder, "good")
+        self.key = KeyPair.generate()
+
+    def start(self) -> None:
+        """Start all of it, and enrol the key of the test."""
+        tower = self.tower
+        tower.start()
+        self.backend.start()
+        self.good = tower.add("good", self.backend.kubeconfig("good"))
+        self.neighbour = tower.person("good", "jane")
+        tower.tower("cluster", "add", "evil")
+        words = shlex.split(tower.tower("join", "evil"))
+        token = next(word.partition("=")[2] for word in words if word.startswith("TOWER_TOKEN="))
+        self.host_key = words[words.index("--host-key") + 1]
+        self.peer("evil", token).close()
+        self.victim = tower.person("evil", "joe")
+
+    def peer(self, cluster: str = "evil", token: str | None = None, key: KeyPair | None = None) -> RawPeer:
+        """Return an agent that is authenticated."""
+        peer = agent_peer(self.tower.port, cluster, key or self.key, self.host_key, token)
+        peer.authenticate()
+        return peer
+
+    def stop(self) -> None:
+        """End all of it."""
+        self.tower.stop()
+        self.backend.program.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@functools.cache
+def bench() -> Bench:
+    """Return the one bench of this run, which ends with the process."""
+    made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")))
+    owner = os.getpid()
+    atexit.register(lambda: made.stop() if os.getpid() == owner else None)
+    made.start()
+    return made
+
+
+class Asking:
+    """A request of somebody to the cluster of the hostile agent, in the background.
+
+    :ivar status: of the answer, 0 while there is none, -1 when the connection was cut.
+    """
+
+    def __init__(self, person: Person, method: str = "GET", size: int = 0) -> None:
+        self._person = person
+        self._connection = person.connect()
+        self._method, self._size = method, size
+        self.status = 0
+        self.body = b""
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        person = self._person
+        body = iter([bytes(65536)] * (self._size // 65536)) if self._size else None
+        headers = person.headers() | ({"Content-Length": str(self._size)} if self._size else {})
+        try:
+            self._connection.request(self._method, person.prefix + "/api", body, headers)
+            answer = self._connection.getresponse()
+            self.body = answer.read()
+            self.status = answer.status
+        except Exception:  # noqa: BLE001 - how it was cut is of no interest
+            self.status = -1
+
+    def answer(self) -> int:
+        """Wait for the answer, and return its status."""
+        self._thread.join(20)
+        return self.status
+
+    def close(self) -> None:
+        """Go away."""
+        with contextlib.suppress(OSError):
+            if self._connection.sock is not None:
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(20)
+        self._connection.close()
+
+
+class HostileAgentTestCase(SynchronousTestCase):
+    """What the tests here have in common."""
+
+    def setUp(self) -> None:
+        """Begin to watch: nobody else may notice, and the proxy may not grow."""
+        self.bench = bench()
+        self.proxy = self.bench.tower.proxy
+        self.before = len(self.proxy.output())
+        self.tunnel = self.tunnel_of_good()
+        watching = Neighbour(self.bench.neighbour, self.proxy)
+        watching.__enter__()
+        self.addCleanup(self._judge, watching)
+
+    def _judge(self, watching: Neighbour) -> None:
+        watching.__exit__(None, None, None)
+        self.assertTrue(self.proxy.running(), self.proxy.tail())
+        self.assertEqual(self.tunnel_of_good(), self.tunnel)
+        self.assertNotIn("Traceback", self.said())
+
+    def tunnel_of_good(self) -> str:
+        """Return the address and the birth of the tunnel that behaves."""
+        path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/good/agents"
+        listed = self.bench.tower.admin().request("GET", path).body.decode()
+        (address,) = re.findall(r'"address": ?"([^"]+)"', listed)
+        return str(address)
+
+    def said(self) -> str:
+        """Return what the proxy has said since the test began."""
+        return self.proxy.output()[self.before :]
+
+    def assertDropped(self, peer: RawPeer, reason: str, what: str = "", *, known: bool = True) -> None:
+        """The proxy closes the connection, and its log says about it what *reason*, a pattern, says."""
+        host, port = peer.socket.getsockname()
+        with contextlib.suppress(Gone):
+            peer.end()
+        peer.close()
+        line = f"agent of evil at {host}:{port} is gone: " if known else f"{host}:{port} was not let in: "
+        wait_for(f"the line {line!r}{reason}", lambda: line in self.said(), 5)
+        said = re.findall(re.escape(line) + ".*", self.said())[0]
+        self.assertRegex(said, reason, what)
+
+
+#: What an agent does, and what the proxy says about it.
+Offence = tuple[Callable[[RawPeer], object], str]
+
+
+def message(*parts: bytes | int) -> Callable[[RawPeer], object]:
+    """Return what sends one message; numbers up to 255 are bytes, for the type."""
+    payload = b"".join(bytes((part,)) if isinstance(part, int) else part for part in parts)
+    return lambda peer: peer.say(payload)
+
+
+def wire(data: bytes) -> Callable[[RawPeer], object]:
+    """Return what sends bytes in place of a packet."""
+    return lambda peer: peer.frame(data)
+
+
+def raw(data: bytes) -> Callable[[RawPeer], object]:
+    """Return what sends bytes in place of a frame."""
+    return lambda peer: peer.raw(data)
+
+
+def forged(peer: RawPeer) -> None:
+    """Send a packet that somebody changed on its way."""
+    packet = bytearray(peer.ssh.sealer.seal(b"\x02" + NS(bytes(100))))
+    packet[40] ^= 1
+    peer.frame(bytes(packet))
+
+
+def repeated(peer: RawPeer) -> None:
+    """Send a packet twice."""
+    peer.frame(peer.ssh.sealer.seal(b"\x02" + NS(b"once")) * 2)
+
+
+OFFENCES: dict[str, Offence] = {
+    "a packet of 4 GiB": (wire(number(MOST) + bytes(64)), "packet of 4294967295 B exceeds"),
+    "a packet over the limit": (wire(number(LONGEST_PACKET + 16) + bytes(64)), "exceeds the limit of 263168"),
+    "a packet of nothing": (wire(number(0) + bytes(64)), "packet length 0"),
+    "a packet of no whole blocks": (wire(number(33) + bytes(64)), "packet length 33"),
+    "garbage": (wire(b"\0\0\0\x40" + os.urandom(4096)), "not authentic"),
+    "a forged packet": (forged, "not authentic"),
+    "a packet twice": (repeated, "not authentic"),
+    "data for no channel": (message(DATA, number(99), NS(b"x")), "data for channel 99, which is not open"),
+    "credit for no channel": (message(ADJUST, number(99, 1)), "message 93 for channel 99"),
+    "an end of no channel": (message(END, number(99)), "message 96 for channel 99"),
+    "a close of no channel": (message(CLOSE, number(99)), "message 97 for channel 99"),
+    "a request on no channel": (message(REQUEST, number(99), NS(b"x"), 1), "message 98 for channel 99"),
+    "an answer on no channel": (message(SUCCESS, number(99)), "message 99 for channel 99"),
+    "a confirmation of nothing": (message(CONFIRM, number(0, 1, MOST, MOST)), "which nobody wants to open"),
+    "a refusal of nothing": (message(REFUSE, number(0, 1), NS(b"no"), NS(b"")), "nobody wants to open"),
+    "extended data": (message(EXTENDED, number(0, 1), NS(b"x")), "message 95 for channel 0"),
+    "a message of one byte": (message(DATA), "message 94 of 1 B"),
+    "data without a size": (message(DATA, number(1)), "data without a length"),
+    "data that are shorter than they say": (message(DATA, number(1, MOST), b"x"), "data of another length"),
+    "an open of no type": (message(OPEN, number(MOST)), "ends within a string"),
+    "an open without numbers": (message(OPEN, STREAM, number(1)), "without its numbers"),
+    "an answer to no global request": (lambda peer: peer.say(b"\x51", b"\x51"), "a reply to no request"),
+    "a global request without a name": (message(80, number(MOST)), "."),
+    "keys that nobody asked for": (message(21), "message 21 may not come now"),
+    "half a key exchange": (message(30, NS(bytes(32))), "message 30 may not come now"),
+    "an empty KEXINIT": (message(20), "."),
+    "another service": (message(5, NS(b"ssh-userauth")), "no such service"),
+    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
+    "reserved bits": (raw(b"\xc2\x80" + bytes(4)), "reserved bits"),
+    "a frame without a mask": (raw(b"\x82\x02hi"), "not masked"),
+    "a frame of 2**63 B": (raw(b"\x82\xff\xff" + bytes(11)), "highest bit"),
+    "a continuation of nothing": (raw(b"\x80\x80" + bytes(4)), "continuation without a beginning"),
+    "a ping of 126 B": (raw(b"\x89\xfe\0\x7e" + bytes(4 + 126)), "control frame"),
+    "a ping in parts": (raw(b"\x09\x80" + bytes(4)), "control frame"),
+    "an unknown control frame": (raw(b"\x8f\x80" + bytes(4)), "control frame"),
+}
+
+#: The same, by somebody who is not authenticated; ours to say is the first byte of SSH.
+EARLY_OFFENCES: dict[str, Offence] = {
+    "a version line without an end": (wire(b"SSH-2.0-" + b"x" * 1000), "version"),
+    "no version line": (wire(b"\r\n" * 3000), "."),
+    "HTTP": (wire(b"GET / HTTP/1.1\r\n\r\n"), "."),
+    "SSH 1": (wire(b"SSH-1.5-old\r\n"), "."),
+    "a packet of 4 GiB": (
+        wire(b"SSH-2.0-x\r\n" + number(MOST) + bytes(64)),
+        "packet of 4294967295 B exceeds",
+    ),
+    "a packet of nothing": (wire(b"SSH-2.0-x\r\n" + bytes(64)), "packet length 0"),
+    "garbage": (wire(b"SSH-2.0-x\r\n" + bytes((0, 0, 0, 0x4C)) + b"\x7f" * 4096), "."),
+    "something before KEXINIT": (wire(b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x32" + bytes(10)), "may not come now"),
+    "an end": (lambda peer: peer.frame(b"\x03\xe8", CLOSE_FRAME), "."),
+    "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
+    "a frame without a mask": (raw(b"\x82\x02hi"), "not masked"),
+}
+
+
+class OffenceTests(HostileAgentTestCase):
+    """One wrong word."""
+
+    def test_authenticated(self) -> None:
+        """After authentication each of `OFFENCES` costs the tunnel, and the log says which it was."""
+        for name, (offend, reason) in OFFENCES.items():
+            peer = self.bench.peer()
+            offend(peer)
+            self.assertDropped(peer, reason, name)
+
+    def test_unauthenticated(self) -> None:
+        """Before it, each of `EARLY_OFFENCES` costs the connection."""
+        for name, (offend, reason) in EARLY_OFFENCES.items():
+            peer = RawPeer(open_socket(self.bench.tower.port), None, from_client=False)
+            with contextlib.suppress(ConnectionError):
+                offend(peer)
+            self.assertDropped(peer, reason, name, known=False)
+
+
+class StreamTests(HostileAgentTestCase):
+    """Streams that people want, in the hands of an agent that means them ill."""
+
+    def asked(
+        self, window: int = MIB, longest: int = MIB, method: str = "GET", size: int = 0
+    ) -> tuple[Asking, RawPeer, int]:
+        """Have joe ask; return his request, the agent, and the proxy's number of the stream for it."""
+        peer = self.bench.peer()
+        self.addCleanup(peer.close)
+        asking = Asking(self.bench.victim, method, size)
+        self.addCleanup(asking.close)
+        return asking, peer, peer.confirm(window, longest)
+
+    def test_offences(self) -> None:
+        """What RFC 4254 forbids on an open stream costs the tunnel; whoever waits gets an answer."""
+        offences: dict[str, tuple[Callable[[RawPeer, int], object], str]] = {
+            "more than the window": (
+                lambda peer, it: peer.say(*[bytes((DATA,)) + number(it) + NS(bytes(65536))] * 20),
+                "B were granted",
+            ),
+            "a window of more than 2**32 - 1": (
+                lambda peer, it: peer.say(bytes((ADJUST,)) + number(it, MOST)),
+                "a window of more than",
+            ),
+            "data after the end": (
+                lambda peer, it: peer.say(bytes((END,)) + number(it), bytes((DATA,)) + number(it) + NS(b"x")),
+                "data after the end|which is not open",
+            ),
+            "two ends": (lambda peer, it: peer.say(*[bytes((END,)) + number(it)] * 2), "a second end"),
+            "data after a close": (
+                lambda peer, it: peer.say(
+                    bytes((CLOSE,)) + number(it), bytes((DATA,)) + number(it) + NS(b"x")
+                ),
+                "data for channel [0-9]+, which is not open",
+            ),
+            "two closes": (
+                lambda peer, it: peer.say(*[bytes((CLOSE,)) + number(it)] * 2),
+                "message 97 for channel [0-9]+, which is not open",
+            ),
+            "a second confirmation": (
+                lambda peer, it: peer.say(bytes((CONFIRM,)) + number(it, 7, MIB, MIB)),
+                "which nobody wants to open",
+            ),
+            "extended data": (
+                lambda peer, it: peer.say(bytes((EXTENDED,)) + number(it, 1) + NS(b"x")),
+                "extended data",
+            ),
+            "an answer to a request": (
+                lambda peer, it: peer.say(bytes((SUCCESS,)) + number(it)),
+                "an answer to a channel request",
+            ),
+        }
+        for name, (offend, reason) in offences.items():
+            asking, peer, stream = self.asked()
+            offend(peer, stream)
+            self.assertDropped(peer, reason, name)
+            asking.close()
+
+    def test_packets_of_nothing(self) -> None:
+        """An agent that takes packets of 0 B is dropped, one that takes them of a GiB gets what it can."""
+        for longest in (0, 1, 1023):
+            _, peer, _ = self.asked(longest=longest)
+            self.assertDropped(peer, f"packets of at most {longest} B")
+        asking, peer, stream = self.asked(window=MOST, longest=MOST)
+        self.assertIn(b"Impersonate-User: joe\r\n", peer.next(DATA))
+        peer.data(stream, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        self.assertEqual((asking.answer(), asking.body), (200, b"ok"))
+
+    def test_no_credit(self) -> None:
+        """Where no window is granted nothing is sent; when the user goes, so does the stream."""
+        asking, peer, stream = self.asked(window=0)
+        peer.say(b"\x50" + NS(b"x") + b"\1")
+        self.assertEqual(peer.next(FAILURE, DATA, 82)[0], 82)  # what came before it was no data
+        asking.close()
+        self.assertEqual(peer.next(DATA, CLOSE)[0], CLOSE)
+        peer.say(bytes((CLOSE,)) + number(stream))
+
+    def test_upload_into_the_void(self) -> None:
+        """A window of 4 GiB and an agent that reads nothing: the upload stands still, and so does memory."""
+        asking, peer, _ = self.asked(window=MOST, longest=MOST, method="PUT", size=256 * MIB)
+        wait_for("joe's upload to stand still", lambda: self.stands_still(asking), 10, 0.2)
+        self.assertEqual(asking.status, 0)
+        peer.close()
+        self.assertNotIn(asking.answer(), (0, 200))
+
+    def stands_still(self, asking: Asking) -> bool:
+        """Say whether the proxy takes none of joe's bytes for a while."""
+        before = self.proxy.memory()
+        threading.Event().wait(0.5)
+        return abs(self.proxy.memory() - before) < MIB // 4 and asking.status == 0
+
+    def test_answers_that_are_none(self) -> None:
+        """What is no HTTP costs the stream alone, and its user gets 502."""
+        answers = {
+            "no HTTP": b"SSH-2.0-x\r\n\r\n",
+            "an endless line": b"HTTP/1.1 200 " + b"x" * 100_000,
+            "endless fields": b"HTTP/1.1 200 OK\r\n" + b"X-Y: z\r\n" * 20_000,
+            "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+            "a switch nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+            "heads without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
+        }
+        for name, answer in answers.items():
+            asking, peer, stream = self.asked()
+            with contextlib.suppress(ConnectionError):
+                for begin in range(0, len(answer), 30_000):
+                    peer.data(stream, answer[begin : begin + 30_000])
+            self.assertEqual(asking.answer(), 502, name)
+            peer.close()
+
+    def test_broken_bodies(self) -> None:
+        """A body that is cut, or has no chunks where chunks were said, cuts the user's connection."""
+        for body in (b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n", b"Content-Length: 10\r\n\r\nshort"):
+            asking, peer, stream = self.asked()
+            peer.data(stream, b"HTTP/1.1 200 OK\r\n" + body)
+            peer.say(bytes((CLOSE,)) + number(stream))
+            self.assertEqual(asking.answer(), -1)
+            peer.close()
+
+    def test_answer_before_the_question(self) -> None:
+        """Bytes that nobody asked for close the stream that waits for its next request."""
+        asking, peer, stream = self.asked()
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        peer.data(stream, answer)
+        self.assertEqual((asking.answer(), asking.body), (200, b"ok"))
+        peer.data(stream, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong")
+        self.assertEqual(peer.next(CLOSE)[0], CLOSE)
+        peer.say(bytes((CLOSE,)) + number(stream))
+        again = Asking(self.bench.victim)
+        self.addCleanup(again.close)
+        peer.data(peer.confirm(MIB, MIB, 8), answer)
+        self.assertEqual((again.answer(), again.body), (200, b"ok"))
+
+
+class FloodTests(HostileAgentTestCase):
+    """Too much of what is allowed once."""
+
+    def test_opens(self) -> None:
+        """Every stream that an agent opens is refused; who does not read the refusals is dropped."""
+        opening = bytes((OPEN,)) + STREAM + number(1, MIB, MIB) + NS(b"kubernetes")
+        peer = self.bench.peer()
+        for _ in range(50):
+            peer.say(*[opening] * 20)
+            for _ in range(20):
+                self.assertEqual(peer.next(REFUSE)[5:9], number(1))
+        self.assertFalse(peer.storm(opening, 400_000))
+        self.assertDropped(peer, "does not take what it asks for")
+
+    def test_global_requests(self) -> None:
+        """More than so many global requests at once are too many."""
+        for payload in (b"\x50" + NS(b"x") + b"\1", b"\x50" + NS(b"keepalive@openssh.com") + b"\1"):
+            peer = self.bench.peer()
+            peer.storm(payload, 1000, 100)
+            self.assertDropped(peer, "too many global requests")
+
+    def test_unknown_messages(self) -> None:
+        """More than so many messages that nobody knows are too many."""
+        for payload in (b"\xc0nobody knows", b"\x07", b"\x57"):
+            peer = self.bench.peer()
+            peer.storm(payload, 1000, 100)
+            self.assertDropped(peer, "too many unknown messages")
+
+    def test_idle_talk(self) -> None:
+        """Messages that are to be ignored are, however many there are."""
+        peer = self.bench.peer()
+        for payload in (
+            b"\x02" + NS(bytes(50)),
+            b"\x04\0" + NS(b"debug") + NS(b""),
+            b"\x03" + number(1),
+            b"\x33",
+        ):
+            self.assertTrue(peer.storm(payload, 20_000))
+        self.assertAlive(peer)
+
+    def assertAlive(self, peer: RawPeer) -> None:
+        """The tunnel is up: a request is answered."""
+        peer.say(b"\x50" + NS(b"are you there") + b"\1")
+        self.assertEqual(peer.next(82), b"\x52")
+        peer.close()
+
+    def test_pings(self) -> None:
+        """Who asks for pongs and takes none is dropped, authenticated or not."""
+        for known in (True, False):
+            peer = self.bench.peer() if known else RawPeer(self.socket(), None, from_client=False)
+            pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
+            self.assertFalse(peer.flood(pings for _ in range(2000)))
+            self.assertDropped(peer, "does not take what it asks for", known=known)
+
+    def socket(self) -> socket.socket:
+        """Return a new WebSocket."""
+        return open_socket(self.bench.tower.port)
+
+    def test_early_talk(self) -> None:
+        """Before authentication there is an end to what may be said, in packets or in frames."""
+        peer = RawPeer(self.socket(), None, from_client=False)
+        peer.flood(peer.writer.wrap(b"SSH-2.0-x\r\n" + bytes(1000)) for _ in range(1000))
+        self.assertDropped(peer, ".", known=False)
+        key = KeyPair.generate()
+        stranger = agent_peer(self.bench.tower.port, "evil", key, self.bench.host_key)
+        stranger.begin()
+        stranger.until(lambda: stranger.ssh.sessionID is not None)
+        stranger.storm(b"\x02" + NS(bytes(50)), 20_000)
+        self.assertDropped(stranger, "too much before authentication|may not come now", known=False)
+
+    def test_empty_frames(self) -> None:
+        """Frames with nothing in them, and one for each byte, only take their time."""
+        peer = self.bench.peer()
+        self.assertTrue(peer.flood(peer.writer.wrap(b"") * 1000 for _ in range(100)))
+        packets = b"".join(peer.ssh.sealer.seal(b"\x02" + NS(b"drop by drop")) for _ in range(50))
+        drops = [peer.writer.wrap(packets[at : at + 1]) for at in range(len(packets))]
+        self.assertTrue(peer.flood(drops))
+        peer.raw(b"\x02\x80" + bytes(4) + (b"\x00\x80" + bytes(4)) * 10_000 + b"\x80\x80" + bytes(4))
+        self.assertAlive(peer)
+
+    def test_keys(self) -> None:
+        """Keys that are changed again and again only take their time."""
+        peer = self.bench.peer()
+        for _ in range(100):
+            peer.rekey()
+        self.assertAlive(peer)
+
+    def test_credit(self) -> None:
+        """Credit in drops, as much as there may be, is only counted."""
+        peer = self.bench.peer()
+        asking = Asking(self.bench.victim)
+        self.addCleanup(asking.close)
+        stream = peer.confirm(0, MIB)
+        self.assertTrue(peer.storm(bytes((ADJUST,)) + number(stream, 0), 50_000))
+        self.assertTrue(peer.storm(bytes((ADJUST,)) + number(stream, 1), 2000))
+        peer.next(DATA)
+        self.assertAlive(peer)
+
+
+class KeyExchangeTests(HostileAgentTestCase):
+    """What may not be said while keys are changed (RFC 4253 section 7.1)."""
+
+    def begun(self) -> RawPeer:
+        """Return an agent that has sent its KEXINIT and nothing more."""
+        peer = self.bench.peer()
+        peer.ssh.start_rekey()
+        peer._flush()
+        return peer
+
+    def test_forbidden(self) -> None:
+        """Between KEXINIT and NEWKEYS nothing about streams, no request and no second KEXINIT may come."""
+        stream = bytes((OPEN,)) + STREAM + number(1, MIB, MIB) + NS(b"kubernetes")
+        for payload in (
+            stream,
+            bytes((ADJUST,)) + number(0, 1),
+            b"\x50" + NS(b"x") + b"\1",
+            b"\x05" + NS(b"x"),
+        ):
+            peer = self.begun()
+            peer.say(payload)
+            self.assertDropped(peer, f"message {payload[0]} instead of 30 may not come now")
+        peer = self.begun()
+        peer.say(peer.ssh.ourKexInitPayload)
+        self.assertDropped(peer, "message 20 instead of 30 may not come now")
+
+    def test_bad_halves(self) -> None:
+        """A half of a key exchange that is no key, or a weak one, ends the tunnel."""
+        for half in (b"", bytes(32), bytes(1216), b"\1" + bytes(31)):
+            peer = self.begun()
+            peer.say(b"\x1e" + NS(half))
+            self.assertDropped(peer, ".")
+
+    def test_nothing_in_common(self) -> None:
+        """A KEXINIT with which nothing can be agreed on ends the tunnel."""
+        for lists in ([b"none"] * 10, [b",".join([b"x" * 60] * 500)] * 10, [b""] * 10):
+            peer = self.bench.peer()
+            peer.say(b"\x14" + bytes(16) + b"".join(map(NS, lists)) + bytes(5))
+            self.assertDropped(peer, ".")
+
+
+class StallTests(HostileAgentTestCase):
+    """Agents that begin and do not go on."""
+
+    def test_partial_packet(self) -> None:
+        """A packet that does not end is no sign of life, and costs at most its buffer."""
+        peers = [self.bench.peer() for _ in range(10)]
+        for peer in peers:
+            peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))
+        for peer in peers:
+            self.assertDropped(peer, "nothing came from the peer")
