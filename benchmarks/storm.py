@@ -34,6 +34,7 @@ from benchmarks.processes import (
     free_port,
     listens,
 )
+from tower.availability import AGENT_AVAILABLE
 from tower.clusters import Clusters
 from tower.conch.keys import KeyPair, load_or_create
 from tower.jointokens import JoinTokens
@@ -87,7 +88,7 @@ class Enrolled:
 
 
 def enrol(folder: Path, count: int) -> Enrolled:
-    """Make a state directory in *folder* with *count* clusters, each with one enrolled agent."""
+    """Make a state directory in *folder* with *count* clusters, each with one agent that was there before."""
     state = StateDir(folder / "state")
     host_key = load_or_create(state, "ssh_host_ed25519_key").fingerprint
     state.close()
@@ -102,6 +103,7 @@ def enrol(folder: Path, count: int) -> Enrolled:
         key = KeyPair(private)
         await clusters.add(name)
         await tokens.enrol(name, await tokens.mint(name), key.fingerprint, key.blob)
+        await clusters.set_condition(name, AGENT_AVAILABLE, "True", "AgentConnected", "As it was before.")
         lines.append(f"{name} {private.private_bytes_raw().hex()}\n")
 
     for number in range(count):
