@@ -1,9 +1,19 @@
 """The window that we grant on one channel: how much the peer may send before we say more.
 
-A window starts at `BASE`, which every channel has, and doubles whenever the peer used up half of it within
-two round trips, as long as the process's budget lends the rest: so it follows round-trip time times rate.
-It shrinks again when the channel was quiet.  It stays at `SHARED` while other channels are active in the
-same tunnel, because what is in flight is what they wait behind.  No I/O, no clock: times are passed in.
+It follows round-trip time times rate, within what the process's budget lends:
+
+* Every channel has `BASE`.  A window doubles when the peer would use all of it up within a few round trips,
+  but at first not beyond `SHARED` or `ALONE`: enough for what lies between two processes near each other.
+* Beyond that it is a multiple of what was delivered in one round trip.  As long as that becomes more, it was
+  the window that held the peer up, and the multiple is two; once the path is full it is one and a quarter.
+  What is on its way beyond what the path holds is a queue, in which everybody else in the tunnel waits: so it
+  is bounded, by a quarter of a round trip and half of `SHARED`.
+* It becomes smaller as the rate does, when other channels become active, when the budget has less for each,
+  and by half when the channel was quiet.  What the peer was granted cannot be taken back: so a window shrinks
+  only as bytes are consumed, and stays on loan for as long as they could still come.
+
+The round trip is the shortest known (`tower.conch.keepalive`), without queues: with the present one, a
+queue would be a reason for a longer queue.  No I/O, no clock: times are passed in.
 """
 
 from __future__ import annotations
@@ -14,12 +24,24 @@ from tower.errors import PeerError
 #: Granted to every channel, B.
 BASE = 64 * 1024
 
-#: The largest window of a channel that is not alone, and of one that is, B.
+#: Up to here a window grows whatever the round trip, when its channel is not alone and when it is, B.
 SHARED = 512 * 1024
 ALONE = 4 * 1024 * 1024
 
-#: After so long without a grant a window counts as quiet, s.
+#: After so long without a grant, and two round trips, a window counts as quiet, s.
 QUIET = 1.0
+
+#: A window doubles if it would be used up in this time and `_TRIPS` round trips, s.
+_SLACK = 0.03
+_TRIPS = 2
+
+#: A window is so many times what is delivered in a round trip: while that grows by `_MORE`, and then.
+_GROWING = 2.0
+_FULL = 1.25
+_MORE = 1.1
+
+#: A grant is worth a message when half of `BASE` has gone, or this part of a larger window.
+_PART = 8
 
 
 class WindowOverrun(PeerError):
@@ -30,7 +52,7 @@ class Window:
     """What was granted and what came of it.
 
     The peer may have `size` bytes at the most in all: on their way, and here but not `consumed` yet.  So what
-    a receiver holds up is bounded however it goes about it.
+    a receiver holds up is bounded however it goes about it, and what is beyond `BASE` is borrowed.
 
     :ivar granted: what the peer may still send, B.
     :ivar held: what came and was not consumed, B.
@@ -42,7 +64,12 @@ class Window:
         self.size = self.granted = BASE
         self.held = 0
         self._owed = 0
-        self._last_grant = 0.0
+        self._due = BASE // 2
+        self._renewed = 0.0
+        self._measured = 0.0
+        self._moved = 0
+        self._in_one_trip = 0
+        self._gain = _FULL
 
     def arrived(self, size: int) -> None:
         """Note that *size* bytes came.
@@ -58,36 +85,56 @@ class Window:
         """Note that *size* bytes have left us; return whether it is time to `renew`."""
         self.held -= size
         self._owed += size
-        return self._owed * 2 >= self.size
+        return self._owed >= self._due
 
     def renew(self, now: float, round_trip: float, *, alone: bool) -> int:
         """Return how much to grant now, if anything.
 
         :param now: monotonic time, s.
-        :param round_trip: to the peer, s.
+        :param round_trip: the shortest to the peer, s.
         :param alone: whether no other channel of the tunnel is active.
         """
-        elapsed = now - self._last_grant
-        self._last_grant = now
-        if elapsed > QUIET:
-            self._resize(max(BASE, self.size // 2))
-        elif elapsed < 2 * round_trip + 0.002 and self.size < (ALONE if alone else SHARED):
-            self._resize(self.size * 2)
-        elif not alone and self.size > SHARED:
-            self._resize(SHARED)
-        grant = max(0, self.size - self.granted - self.held)
-        self._owed = 0
+        owed, self._owed = self._owed, 0
+        elapsed = now - self._renewed
+        self._renewed = now
+        if elapsed > QUIET + 2 * round_trip:
+            self._moved, self._measured = 0, now
+            self._in_one_trip //= 2
+            self._resize(self.size // 2)
+        else:
+            self._measure(owed, now, round_trip)
+            used_up_in = elapsed * self.size / owed if owed else QUIET
+            is_brisk = used_up_in <= _SLACK + _TRIPS * round_trip
+            near = ALONE if alone else SHARED
+            limit = max(near, int(self._in_one_trip * self._gain) + near // 2)
+            self._resize(min(limit, self.size * 2 if is_brisk else self.size))
+        grant = self.size - self.granted - self.held
         self.granted += grant
         return grant
 
-    def _resize(self, size: int) -> None:
-        more = size - self.size
-        if more <= 0:
-            self._budget.give_back(-more)
-        elif not self._budget.borrow(more):
-            return
+    def _measure(self, owed: int, now: float, round_trip: float) -> None:
+        """Find how much is delivered in one round trip; what falls is followed slowly, since rates vary."""
+        self._moved += owed
+        elapsed = now - self._measured
+        if elapsed > 0 and elapsed >= round_trip:
+            delivered = int(self._moved * round_trip / elapsed)
+            self._gain = _GROWING if delivered > self._in_one_trip * _MORE else _FULL
+            self._in_one_trip = max(delivered, self._in_one_trip * 7 // 8)
+            self._moved, self._measured = 0, now
+
+    def _resize(self, wanted: int) -> None:
+        """Come as near to *wanted* bytes as the budget, `BASE` and what was granted before allow."""
+        loan = self.size - BASE
+        allowed = max(BASE, min(wanted, BASE + self._budget.share(loan)))
+        size = max(allowed, self.granted + self.held)
+        if size > self.size:
+            self._budget.borrow(size - self.size)  # no more than our share, so it is there
+        else:
+            self._budget.give_back(self.size - size)
         self.size = size
+        self._due = max(BASE // 2, size // _PART)
 
     def close(self) -> None:
-        """Give back what was borrowed."""
-        self._resize(BASE)
+        """Give back what was borrowed: nothing that comes from now on is kept."""
+        self._budget.give_back(self.size - BASE)
+        self.size = BASE
