@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# Seconds of `make soak`.
+SOAK ?= 3600
 PY := $(VENV)/bin/python
 TRIAL := $(PY) -m twisted.trial
 # What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
@@ -14,7 +16,7 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 
-.PHONY: help venv kubectl go demo test check quick slow check-pythons lint format bench realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick slow check-pythons lint format bench soak realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -23,6 +25,7 @@ help:
 	@echo "make check-pythons   the quick part's tests on every supported Python found here"
 	@echo "make lint | format   ruff and mypy"
 	@echo "make bench           measure Tower beside a direct connection"
+	@echo "make soak            mixed load for an hour: nothing fails, nothing grows (SOAK=600: ten minutes)"
 
 venv: $(VENV)/.ready
 
@@ -67,6 +70,9 @@ check-pythons:
 
 bench: $(VENV)/.ready go
 	$(PY) -m benchmarks $(BENCH)
+
+soak: $(VENV)/.ready
+	$(PY) -m tests.soak --seconds $(SOAK)
 
 relock: $(VENV)/.ready
 	@tools/relock "$(PYTHON)"
