@@ -79,9 +79,15 @@ class Credential:
         """Whether it was revoked."""
         return self.revoked_at is not None
 
+    @property
+    def term(self) -> tuple[float, float]:
+        """From when on, and until when, it opens anything, s since the epoch; unless revoked or ended."""
+        return self.issued - _SKEW, self.expires
+
     def valid(self, now: float) -> bool:
         """Return whether it opens anything at *now*, s since the epoch."""
-        return not self.revoked and not self.ended and self.issued - _SKEW <= now < self.expires
+        since, until = self.term
+        return not self.revoked and not self.ended and since <= now < until
 
 
 class Credentials:

@@ -57,6 +57,7 @@ from tower.web.identity import Authenticator
 from tower.web.issuing import Issuer, Published
 from tower.web.router import ClusterPort, FrontDoor, PlainPort
 from tower.web.sessions import SWEEP_PERIOD, Sessions
+from tower.web.standing import Rights
 from tower.web.towerapi import tower_api
 from tower.web.upstream import ChannelPool
 
@@ -205,7 +206,7 @@ class Proxy(MultiService):
             keepalive=options["keepalive"],
             epoch=self._day.seconds,
         )
-        self._agents = AgentEndpoint(self._sockets, self._reception.opened)
+        self._agents = AgentEndpoint(self._reception.opened)
 
     def _compose_gateways(self) -> None:
         options, day = self._options, self._day
@@ -224,6 +225,7 @@ class Proxy(MultiService):
             day,
         )
         chain = user_chain(authenticator, self._clusters.get)
+        self._rights = rights = Rights(self._store, day.seconds)
         api = tower_api(
             self._store,
             self._clusters,
@@ -234,14 +236,14 @@ class Proxy(MultiService):
             day,
         )
         who = identification(authenticator)
-        front = FrontDoor(chain, who, api, self._agents.accept, lambda: self._ready)
+        front = FrontDoor(chain, who, api, self._agents.accept, rights, lambda: self._ready)
         self._front = self._gateway(front)
         self._plain = self._gateway(PlainPort(self._agents.accept))
         self._proxies = ClusterProxies(
             ConnectionReactor(self._sockets, self._serving.context),
             self._clusters,
             options["host"],
-            lambda name: self._gateway(ClusterPort(chain, name)),
+            lambda name: self._gateway(ClusterPort(chain, name, rights)),
         )
 
     def _gateway(self, router: Router) -> Gateway:
@@ -322,6 +324,7 @@ class Proxy(MultiService):
         await DeferredList([self._front.stop(GRACE), self._plain.stop(GRACE)])
         self._pool.stop()
         await maybeDeferred(super().stopService)
+        self._rights.stop()
         self._credentials.stop()
         self._clusters.stop()
         await self._store.stop()

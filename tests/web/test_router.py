@@ -33,6 +33,19 @@ class FakeFields:
 
 
 @define
+class FakeChannel:
+    """A connection."""
+
+    standing: Any = None
+
+
+class NoRights:
+    """Records that never change."""
+
+    generation = 0
+
+
+@define
 class FakeRequest:
     """What a router looks at."""
 
@@ -41,6 +54,7 @@ class FakeRequest:
     fields: FakeFields = field(factory=FakeFields)
     certificate: bytes | None = None
     identity: Any = None
+    channel: Any = field(factory=FakeChannel)
 
     @property
     def path(self) -> bytes:
@@ -53,6 +67,7 @@ class FakeCredential:
     """What somebody showed."""
 
     cluster: str
+    term: tuple[float, float] = (0.0, 0.0)
 
 
 @define
@@ -77,15 +92,18 @@ class RouterTestCase(SynchronousTestCase):
         def take(pipe: Any, received: bytes) -> None:
             self.taken.append(received)
 
-        self.front = FrontDoor(chain, chain, api, take, lambda: self.ready)
+        rights: Any = NoRights()
+        self.front = FrontDoor(chain, chain, api, take, rights, lambda: self.ready)
         self.plain = PlainPort(take)
-        self.port = ClusterPort(chain, "alpha")
+        self.port = ClusterPort(chain, "alpha", rights)
 
     def chain(self, request: Any, cluster: str, end: Any) -> Any:
         """Let a request pass, or nobody."""
         self.asked.append(cluster)
         if self.closed:
             raise Unauthorized
+        if request.identity is None:
+            request.identity = FakeIdentity(FakeCredential(cluster))
         return end()
 
     def ask(

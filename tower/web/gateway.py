@@ -19,6 +19,8 @@ answers made here); ``request_id``.  What they leave there: ``identity``, withou
 ``request.channel.authenticated`` is a place to keep, for the next requests of the same connection, whatever
 the authenticator wants to find again; it has to hold what the verdict depended on, such as the token.
 
+``request.channel.standing`` is where a router keeps what it decided, for the requests that are like it.
+
 `Request.target` has no dot segment, no ``#``, and printable ASCII only.  The part of it that is Tower's own
 (`Relay.prefix`) is for the router to check; what follows is relayed byte for byte.
 """

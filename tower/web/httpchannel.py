@@ -14,6 +14,7 @@ from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
 from tower.web.canonical import forwarding_lines, identity_lines, write_fields
 from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
 from tower.web.request import Identity, Request
+from tower.web.standing import Standing
 from tower.web.status import Refusal, status_response
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ class HTTPChannel:
     """The receiver of one user's connection.
 
     :ivar requestFactory: makes a `Request` of what a head says.
-    :ivar authenticated: the router's own; see `tower.web.gateway`.
+    :ivar authenticated: the chain's own; see `tower.web.gateway`.
+    :ivar standing: the router's own: the way that this connection was let into last.
     :ivar full: the user takes no more bytes for now.
     """
 
@@ -60,6 +62,7 @@ class HTTPChannel:
         self.gateway = gateway
         self.connection = connection
         self.authenticated: Any = None
+        self.standing: Standing | None = None
         self.full = False
         self._reader = HeadReader()
         self._request: Request | None = None
@@ -94,12 +97,15 @@ class HTTPChannel:
         """Whether some of the current request's body has not come yet."""
         return self._left > 0 or self._chunks is not None
 
-    def lines_for(self, fields: Fields, identity: Identity) -> bytes:
-        """Return what follows the request line on the way to the agent; requests that differ only there
-        cost nothing.
+    def enter_with(self, fields: Fields, identity: Identity, cluster: str) -> bytes:
+        """Have this connection end when *identity* or *cluster* does, as `enter` does.
 
+        :return: what follows the request line on the way to the agent; requests that differ only there cost
+            nothing.
         :raise TowerError: such a request is not sent.
         """
+        if identity is not self._session_identity or cluster != self._session_cluster:
+            self.enter(identity, cluster)
         if fields is not self._lines_fields or identity is not self._lines_identity:
             if not self._forwarding:
                 self._forwarding = forwarding_lines(self.connection.getPeer().host)
@@ -146,9 +152,13 @@ class HTTPChannel:
         """Send *data* to the user; after False stop until `Request.drained`."""
         if self.connection.send(data):
             return True
+        self.fill()
+        return False
+
+    def fill(self) -> None:
+        """Note that the user takes no more for now: `send` of the connection returned False."""
         self.full = True
         self._age = 0
-        return False
 
     def done(self, *, keep: bool) -> None:
         """Note that the current request is answered; go on with the next, or close unless *keep*."""
@@ -182,12 +192,10 @@ class HTTPChannel:
     def received(self, data: memoryview) -> None:
         """See `tower.pipes.Receiver.received`."""
         if self._request is None:
-            if self._closing:
-                return
-            if self._waiting or self.full:
-                self._go_on_with_head(data)
-            else:
+            if not (self._waiting or self.full or self._closing):
                 self._serve(bytes(data))
+            elif not self._closing:
+                self._go_on_with_head(data)
         elif self._left or self._chunks is not None:
             self._pass_body(data)
         else:

@@ -46,16 +46,17 @@ class ProxyClient:
     def __init__(self, factory: ProxyClientFactory, upstream: Upstream) -> None:
         self.factory = factory
         self.request = request = factory.request
-        self.channel = request.channel
+        self.channel = channel = request.channel
         self.upstream = upstream
         self._head: bytearray | None = None  # what came of an answer's head
         self._status = 0  # of the final answer, once its head was sent on
         self._left = 0  # of its body, B; or UNTIL_CLOSE
         self._chunks: ChunkedBody | None = None
         # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
-        self._reusable = not request.fields.upgrade
-        self._keep = self._reusable and not request.close
-        self._uploads = request.fields.body != 0
+        fields = request.fields
+        self._reusable = not fields.upgrade
+        self._keep = self._reusable and not (fields.close or not request.minor or channel.gateway.stopping)
+        self._uploads = fields.body != 0
         self._body_sent = self._over = self._paused = False
 
     # Hooks
@@ -105,47 +106,45 @@ class ProxyClient:
 
     def received(self, data: memoryview) -> None:
         """Pass on a piece of the answer."""
-        if self._status:
-            try:
-                self._deliver(self.handleResponsePart(data) if self._hooked else data, 0)
-            except BadBody as e:
-                self._break(e)
-            return
-        if self._head is None:
-            raw = bytes(data)
-            plain = self._keep and not (self._uploads and self.channel.body_pending)
-            match = PLAIN.match(raw) if plain else None
-            if match is None or match[1] == b"204":
-                self._head = bytearray(raw)
-            start = 0
-        else:
-            match = None
-            start = max(len(self._head) - 3, 0)
-            self._head += data
         try:
-            if self._head is None and match is not None:
-                self._pass_plain(raw, match)
-            else:
+            if self._status:
+                self._deliver(self.handleResponsePart(data) if self._hooked else data, 0)
+            elif self._head is not None:
+                start = max(len(self._head) - 3, 0)
+                self._head += data
                 self._read_heads(start)
+            elif (
+                self._keep
+                and not (self._uploads and self.channel.body_pending)
+                and (match := PLAIN.match(data)) is not None
+            ):
+                self._pass_plain(data, match)
+            else:
+                self._head = bytearray(data)
+                self._read_heads(0)
         except (BadResponse, BadBody) as e:
             self._break(e)
 
-    def _pass_plain(self, raw: bytes, match: re.Match[bytes]) -> None:
-        """Pass on an answer whose head needs no change."""
-        code, length, _ = match.groups()
-        status = self._status = int(code)
+    def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
+        """Pass on an answer whose head needs no change; mostly the whole answer is here."""
+        code, length = match.groups()
         end, request = match.end(), self.request
-        if request.method == b"HEAD" or status == 304:
-            self._left = 0
+        if request.method == b"HEAD" or code == b"304":
+            left = 0
         elif length is not None:
-            self._left = int(length)
+            left = int(length)
         else:
+            left = CHUNKED
             self._chunks = ChunkedBody()
-        if self._chunks is not None or end + self._left != len(raw) or self._hooked:
-            self._deliver_head(status, raw, end)
+        self._status = int(code)
+        if end + left != len(data) or self._hooked or left < 0:
+            self._left = left
+            self._deliver_head(self._status, data, end)
             return
-        request.started = True  # the whole answer is here, as mostly
-        self.channel.send(raw)
+        request.started = True
+        channel = self.channel
+        if not channel.connection.send(data):
+            channel.fill()
         if not self._over:
             self._finish(in_step=True)
 
@@ -194,13 +193,13 @@ class ProxyClient:
         wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
         self._deliver_head(head.code, wire + rest, len(wire))
 
-    def _deliver_head(self, status: int, raw: bytes, end: int) -> None:
-        """Pass on *raw*: *end* bytes of head, and the beginning of the body."""
+    def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
+        """Pass on *data*: *end* bytes of head, and the beginning of the body."""
         self.request.started = True
         if self._hooked:
-            head = self.handleResponseHead(status, raw[:end])
-            raw, end = head + bytes(self.handleResponsePart(raw[end:])), len(head)
-        self._deliver(raw, end)
+            head = self.handleResponseHead(status, bytes(data[:end]))
+            data, end = head + bytes(self.handleResponsePart(data[end:])), len(head)
+        self._deliver(data, end)
 
     def _deliver(self, data: Buffer, start: int) -> None:
         """Pass on *data*, in which the body goes on at *start*.
@@ -208,7 +207,7 @@ class ProxyClient:
         :raise BadBody: nobody can tell where it ends.
         """
         size = len(data)
-        chunks = self._chunks
+        chunks, channel = self._chunks, self.channel
         if chunks is not None:
             stop = chunks.feed(data, start)
             if chunks.pieces is not None:
@@ -222,10 +221,13 @@ class ProxyClient:
         else:
             stop = start + self._left
         if stop < 0:
-            if not self.channel.send(data) and not self._over:
-                self._pause()
+            if not channel.connection.send(data):
+                channel.fill()
+                if not self._over:
+                    self._pause()
             return
-        self.channel.send(data if stop >= len(data) else data[:stop])
+        if not channel.connection.send(data if stop >= len(data) else data[:stop]):
+            channel.fill()
         if not self._over:
             self._finish(in_step=stop == size)
 

@@ -48,10 +48,9 @@ class ProxyClientFactory:
         :raise TowerError: the request is not to be sent.
         """
         request, relay = self.request, self.relay
-        fields, identity = request.fields, request.identity
+        channel, fields, identity = request.channel, request.fields, request.identity
         if identity is None:
             raise Unauthorized(reason="the router let a request pass that nobody vouches for")
-        request.channel.enter(identity, relay.cluster)
         target, prefix = request.target, relay.prefix
         if prefix:
             rest = target[len(prefix) :]
@@ -60,7 +59,7 @@ class ProxyClientFactory:
         self._head = b"%b %b HTTP/1.1\r\n%b" % (
             request.method,
             target,
-            request.channel.lines_for(fields, identity),
+            channel.enter_with(fields, identity, relay.cluster),
         )
         if fields.upgrade:
             if fields.body:
@@ -71,12 +70,11 @@ class ProxyClientFactory:
         if upstream is None:
             self._open()
         else:
-            self.client = client = self.buildProtocol(upstream)
-            client.begin(self._head)
+            self._begin(upstream)
 
-    def buildProtocol(self, upstream: Upstream) -> ProxyClient:
-        """Return what sends the request on *upstream* and receives the answer."""
-        return self.protocol(self, upstream)
+    def _begin(self, upstream: Upstream) -> None:
+        self.client = client = self.protocol(self, upstream)
+        client.begin(self._head)
 
     def _open(self) -> None:
         opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
@@ -84,8 +82,7 @@ class ProxyClientFactory:
 
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
-        self.client = client = self.buildProtocol(upstream)
-        client.begin(self._head)
+        self._begin(upstream)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None

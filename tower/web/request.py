@@ -157,12 +157,13 @@ class Request:
         gateway.requests += 1
         try:
             outcome = gateway.router(self)
+            if type(outcome) is Relay:
+                self.relay(outcome)
+                return
         except Exception as e:  # noqa: BLE001 - whatever it is, the user gets a Status and the others go on
             self.fail(e)
             return
-        if type(outcome) is Relay:
-            self.relay(outcome)
-        elif isinstance(outcome, Deferred):
+        if isinstance(outcome, Deferred):
             self._deciding = outcome
             outcome.addCallbacks(self._decided, self._undecided)
         else:
@@ -196,12 +197,12 @@ class Request:
             self.fail(e)
 
     def relay(self, relay: Relay) -> None:
-        """Send the request on to a cluster."""
-        try:
-            self._exchange = factory = self.proxyClientFactoryClass(self, relay)
-            factory.start()
-        except Exception as e:  # noqa: BLE001 - as in process
-            self.fail(e)
+        """Send the request on to a cluster.
+
+        :raise TowerError: it is not to be sent.
+        """
+        self._exchange = factory = self.proxyClientFactoryClass(self, relay)
+        factory.start()
 
     def respond(self, response: Response) -> None:
         """Answer with *response*."""

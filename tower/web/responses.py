@@ -26,12 +26,12 @@ _PLAIN_FIELDS = (
     + rb"\r\n|[Cc]onnection: keep-alive\r\n)*+"
 )
 
-#: A final response whose head goes on as it is on a connection that stays open.
-#: Groups: status, Content-Length, Transfer-Encoding.
+#: A final response whose head goes on as it is on a connection that stays open; 204 has no framing field
+#: (RFC 9110 section 8.6), so one that has goes no such way.  Groups: status, Content-Length.
 PLAIN = re.compile(
-    rb"HTTP/1\.1 ([2-5][0-9]{2})(?: " + _VALUE + rb")?+\r\n"
+    rb"HTTP/1\.1 (?!204)([2-5][0-9]{2})(?: " + _VALUE + rb")?+\r\n"
     + _PLAIN_FIELDS
-    + rb"(?:[Cc]ontent-[Ll]ength: ([0-9]{1,18}+)|([Tt]ransfer-[Ee]ncoding: chunked))\r\n"
+    + rb"(?:[Cc]ontent-[Ll]ength: ([0-9]{1,18}+)|[Tt]ransfer-[Ee]ncoding: chunked)\r\n"
     + _PLAIN_FIELDS
     + rb"\r\n"
 )  # fmt: skip

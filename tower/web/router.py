@@ -19,6 +19,7 @@ from . import discovery
 from .chain import Chain
 from .outcome import HandOver, Outcome, RawStream, Relay, Response
 from .request import Request
+from .standing import Rights, Standing
 from .status import Refusal
 
 Answer: TypeAlias = "Outcome | Deferred[Outcome]"
@@ -49,7 +50,34 @@ _API_ROOTS = (b"/api", b"/apis", b"/openapi")
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
 
 
-class FrontDoor:
+class _ClusterRouter:
+    """What the routers of users' ports have in common: ways into clusters, through the chain."""
+
+    def __init__(self, chain: Chain, rights: Rights) -> None:
+        self._chain = chain
+        self._rights = rights
+
+    def __call__(self, request: Request) -> Answer:
+        """Return where *request* goes: mostly where the last one of its connection went."""
+        standing = request.channel.standing
+        if standing is not None and standing.covers(request, self._rights):
+            request.identity = standing.identity
+            return standing.relay
+        return self._route(request)
+
+    def _route(self, request: Request) -> Answer:
+        raise NotImplementedError
+
+    def _follow(self, request: Request, way: _Way) -> Answer:
+        """Send *request* through the chain and on its way."""
+        generation = self._rights.generation
+        outcome = self._chain(request, way.name, way.end)
+        if outcome is way.relay:  # every filter decided at once, so nothing changed in between
+            request.channel.standing = Standing(request, way.relay, generation)
+        return outcome
+
+
+class FrontDoor(_ClusterRouter):
     """The router of the one TLS port for everything.
 
     :param who: finds out who asks, and no more.
@@ -64,17 +92,17 @@ class FrontDoor:
         who: Chain,
         api: Callable[[Request], Answer],
         take_agent: TakeAgent,
+        rights: Rights,
         ready: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._chain = chain
+        super().__init__(chain, rights)
         self._who = who
         self._api = api
         self._agent = HandOver(take_agent)
         self._ready = ready
         self._ways: dict[bytes, _Way] = {}
 
-    def __call__(self, request: Request) -> Answer:
-        """Return where *request* goes."""
+    def _route(self, request: Request) -> Answer:
         target = request.target
         to_cluster = _CLUSTER.match(target)
         if to_cluster is not None:
@@ -114,7 +142,7 @@ class FrontDoor:
         upgrade = request.fields.upgrade
         if upgrade and upgrade.lower() == TOWER_STREAM:
             return self._chain(request, way.name, lambda: _raw_stream(way.name, request.target[end:]))
-        return self._chain(request, way.name, way.end)
+        return self._follow(request, way)
 
     def _new_way(self, name: bytes) -> _Way:
         _plain(name)
@@ -139,26 +167,25 @@ _WAYS = 20_000
 class _Way:
     """The way to one cluster, made once: most requests take it."""
 
-    __slots__ = ("_relay", "name")
+    __slots__ = ("name", "relay")
 
     def __init__(self, name: str, prefix: bytes) -> None:
         self.name = name
-        self._relay = Relay(name, prefix)
+        self.relay = Relay(name, prefix)
 
     def end(self) -> Outcome:
-        return self._relay
+        return self.relay
 
 
-class ClusterPort:
+class ClusterPort(_ClusterRouter):
     """The router of a cluster's own port: everything is the cluster's."""
 
-    def __init__(self, chain: Chain, cluster: str) -> None:
-        self._chain = chain
+    def __init__(self, chain: Chain, cluster: str, rights: Rights) -> None:
+        super().__init__(chain, rights)
         self._way = _Way(cluster, b"")
 
-    def __call__(self, request: Request) -> Answer:
-        """Return where *request* goes."""
-        return self._chain(request, self._way.name, self._way.end)
+    def _route(self, request: Request) -> Answer:
+        return self._follow(request, self._way)
 
 
 class PlainPort:
