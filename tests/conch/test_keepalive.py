@@ -23,13 +23,18 @@ class KeepaliveTests(SynchronousTestCase):
         transport: Any = self.sent
         self.service.transport = transport
         self.service.serviceStarted()
-        self.received = 0
+        self.received = self.moved = 0
         self.deaths: list[float] = []
-        self.keepalive = Keepalive(
+        self.keepalive = self.keep(10.0)
+
+    def keep(self, interval: float) -> Keepalive:
+        """Return one that probes each *interval*."""
+        return Keepalive(
             self.clock,
             self.service,
-            10.0,
+            interval,
             lambda: self.received,
+            lambda: self.moved,
             lambda: self.deaths.append(self.clock.seconds()),
         )
 
@@ -45,15 +50,72 @@ class KeepaliveTests(SynchronousTestCase):
         self.clock.advance(0.25)
         self.answer()
         self.assertEqual(self.keepalive.round_trip, 0.25)
-        self.clock.advance(9.75)
+        self.clock.advance(1.75)
         self.clock.advance(0.5)
         self.answer(82)
         self.assertEqual(self.keepalive.round_trip, 0.25)
+        self.clock.advance(7.5)
         for _ in range(5):
-            self.clock.advance(9.5)
             self.clock.advance(0.5)
             self.answer()
+            self.clock.advance(9.5)
         self.assertEqual(self.keepalive.round_trip, 0.5)
+
+    def test_early(self) -> None:
+        """The second probe comes soon, since a tunnel that is just being opened is slow to answer."""
+        self.keepalive.start()
+        self.clock.advance(0.25)
+        self.answer()
+        self.clock.advance(1.75)
+        self.assertEqual(len(self.sent.packets), 2)
+        self.clock.advance(0.125)
+        self.answer()
+        self.assertEqual(self.keepalive.round_trip, 0.125)
+
+    def measure(self, took: float, moved: int) -> float | None:
+        """Have the next probe answered after *took* s, in which *moved* bytes went to and fro."""
+        self.clock.advance(10.0 - self.clock.seconds() % 10.0)
+        self.moved += moved
+        self.clock.advance(took)
+        self.answer()
+        return self.keepalive.round_trip
+
+    def test_busy_way(self) -> None:
+        """A probe that bulk data was in the way of never makes the round trip longer, only shorter."""
+        self.keepalive.start()
+        self.clock.advance(0.25)
+        self.answer()
+        self.clock.advance(2)
+        self.clock.advance(0.25)
+        self.answer()
+        for _ in range(50):
+            self.assertEqual(self.measure(2.0, 1 << 20), 0.25)
+        self.assertEqual(self.measure(0.125, 1 << 20), 0.125)
+        for _ in range(50):
+            self.assertEqual(self.measure(2.0, 1 << 20), 0.125)
+        for _ in range(5):
+            self.assertEqual(self.measure(1.0, 1000), 0.125)
+        self.assertEqual(self.measure(1.0, 1000), 1.0)
+
+    def test_new_count(self) -> None:
+        """A count of bytes that began anew says nothing about the way."""
+        self.moved = 5000
+        self.keepalive.start()
+        self.clock.advance(0.25)
+        self.answer()
+        self.clock.advance(2)
+        self.clock.advance(0.25)
+        self.answer()
+        for _ in range(10):
+            self.assertEqual(self.measure(2.0, -100), 0.25)
+
+    def test_busy_from_the_start(self) -> None:
+        """A round trip with something in the way is better than none."""
+        self.keepalive.start()
+        self.moved += 1 << 20
+        self.clock.advance(1.0)
+        self.answer()
+        self.assertEqual(self.keepalive.round_trip, 1.0)
 
     def test_silence(self) -> None:
         """A silent peer is given up within three periods of its last sign, whenever that was."""
@@ -98,7 +160,12 @@ class KeepaliveTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_never(self) -> None:
-        """An interval of 0 means no probes."""
-        never = Keepalive(self.clock, self.service, 0, lambda: 0, lambda: None)
+        """An interval of 0 means to measure the round trip and nothing after that."""
+        never = self.keep(0)
         never.start()
-        self.assertEqual((self.sent.packets, self.clock.getDelayedCalls()), ([], []))
+        self.clock.advance(0.25)
+        self.answer()
+        self.assertEqual(never.round_trip, 0.25)
+        self.clock.pump([1.0] * 100)
+        self.assertEqual(len(self.sent.packets), 2)
+        self.assertEqual((self.deaths, self.clock.getDelayedCalls()), ([], []))

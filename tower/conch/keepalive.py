@@ -18,6 +18,12 @@ KEEPALIVE = b"keepalive@openssh.com"
 #: Answers whose time is remembered.
 _REMEMBERED = 6
 
+#: With no more than this going to and fro in the meantime, a probe found the way free, B.
+_FREE = 64 * 1024
+
+#: When to probe for the second time, s: at the first time a new tunnel has a lot to do besides.
+_SECOND = 2.0
+
 
 def _nothing() -> None:
     """Stand in for what a stopped keepalive has no use for."""
@@ -30,11 +36,15 @@ class Keepalive:
     time.  It is given up when nothing came during two whole intervals, with a probe sent before each: that
     is at most three intervals after its last sign of life, at whatever point of an interval it was given.
 
-    :param interval: s; 0 means never to probe.
+    The round trip is the shortest of the last answers.  A probe waits behind bulk data, and windows that grew
+    with that wait would make it longer: so a longer time counts only if the way was free, and a tunnel that
+    is never free keeps the shortest time there ever was.
+
+    :param interval: s; 0 means to measure the round trip at the beginning and to give up nobody.
     :param received: returns something that differs whenever something came in between two calls.
+    :param moved: returns how many bytes went to and fro so far; it may begin anew, when keys are changed.
     :param dead: called, once, when the peer is given up.
-    :ivar round_trip: how long the quickest of the last answers took, s; None before the first.  The quickest,
-        because a probe waits behind bulk data, and windows that grew with that wait would make it longer.
+    :ivar round_trip: s; None before the first answer.
     """
 
     def __init__(
@@ -43,14 +53,17 @@ class Keepalive:
         service: ConnectionService,
         interval: float,
         received: Callable[[], object],
+        moved: Callable[[], int],
         dead: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._service = service
         self._interval = interval
         self._received = received
+        self._moved = moved
         self._dead = dead
         self._timer: IDelayedCall | None = None
+        self._second: IDelayedCall | None = None
         self._asked = False
         self._before: object = None
         self._silent = 0
@@ -58,18 +71,25 @@ class Keepalive:
         self.round_trip: float | None = None
 
     def start(self) -> None:
-        """Probe now, to have a round trip soon, and then each interval."""
+        """Probe now and soon again, to know the round trip early, and then each interval."""
+        self._probe()
+        self._second = self._clock.callLater(_SECOND, self._probe_again)
         if self._interval > 0:
-            self._probe()
             self._before = self._received()
             self._timer = self._clock.callLater(self._interval, self._tick)
 
     def stop(self) -> None:
         """Probe no more, and forget whom to ask and to tell."""
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        for timer in (self._timer, self._second):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._second = None
         self._received = self._dead = _nothing
+        self._moved = lambda: 0
+
+    def _probe_again(self) -> None:
+        self._second = None
+        self._probe()
 
     def _tick(self) -> None:
         now = self._received()
@@ -87,12 +107,15 @@ class Keepalive:
         if self._asked:
             return
         self._asked = True
-        asked_at = self._clock.seconds()
+        asked_at, before = self._clock.seconds(), self._moved()
 
         def answered(_: object) -> None:
             self._asked = False
-            self._times.append(self._clock.seconds() - asked_at)
-            self.round_trip = min(self._times)
+            took = self._clock.seconds() - asked_at
+            is_free = 0 <= self._moved() - before <= _FREE
+            if is_free or self.round_trip is None or took < self.round_trip:
+                self._times.append(took)
+                self.round_trip = min(self._times)
 
         def refused(failure: Failure) -> None:
             if failure.check(RequestRefused):

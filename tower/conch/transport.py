@@ -120,7 +120,9 @@ class _Tended(SecureTransport):
         self.connection = ConnectionService(clock)
         self.connection.answers[KEEPALIVE] = lambda _: b""
         self.connection.answers[DRAIN] = self._drained
-        self._keepalive = Keepalive(clock, self.connection, keepalive, self._received, self._dead)
+        self._keepalive = Keepalive(
+            clock, self.connection, keepalive, self._received, self._moved, self._dead
+        )
 
     @property
     def mux(self) -> Mux | None:
@@ -161,6 +163,9 @@ class _Tended(SecureTransport):
 
     def _received(self) -> object:
         return self.opener, self.opener.packets
+
+    def _moved(self) -> int:
+        return self.sealer.octets + self.opener.octets
 
     def _dead(self) -> None:
         self.fail(PeerDead("nothing came from the peer during three keepalive periods"))
