@@ -99,7 +99,7 @@ async def serve(reactor: Any, agents: int, targets: dict[str, int]) -> None:
         reactor, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
     reception.startService()  # type: ignore[no-untyped-call]
-    endpoint = AgentEndpoint(reactor, reception.opened)
+    endpoint = AgentEndpoint(reception.opened)
     listen(reactor, agents, "127.0.0.1", partial(_Head, endpoint))
     for target, port in targets.items():
         listen(reactor, port, "127.0.0.1", partial(_Waiting, tunnels, target))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
@@ -36,8 +35,7 @@ class AgentEndpointTests(SynchronousTestCase):
         """Have an endpoint that takes two at a time."""
         self.opened: list[tuple[Pipe, bytes]] = []
         self.settled: list[Deferred[Any]] = []
-        self.clock = MemoryReactorClock()
-        self.endpoint = AgentEndpoint(self.clock, self.open, limit=2)
+        self.endpoint = AgentEndpoint(self.open, limit=2)
 
     def open(self, pipe: Pipe, leftover: bytes) -> Deferred[Any]:
         """Be the tunnel."""
@@ -63,18 +61,9 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertTrue(pipe.paused)
 
     def test_leftover(self) -> None:
-        """What came behind the handshake goes to the tunnel, not to Autobahn."""
+        """What came behind the handshake goes to the tunnel."""
         self.accept(head() + b"\x82\xffframe")
         self.assertEqual(self.opened[0][1], b"\x82\xffframe")
-
-    def test_later_bytes(self) -> None:
-        """After the handshake Autobahn hears and says nothing any more."""
-        pipe = self.accept(head())
-        pipe.taken()
-        pipe.deliver(b"\xff\xff\xff")
-        pipe.lose()
-        self.assertEqual(bytes(pipe.sent), b"")
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_other_subprotocols(self) -> None:
         """Only the exact subprotocol is taken."""

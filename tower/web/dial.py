@@ -20,7 +20,7 @@ from tower.errors import TowerError
 from tower.pipes import Pipe
 from tower.tlsconnection import TLSConnection
 from tower.transport import PipeTransport
-from tower.web.agents import TOWER_V2, QuietLog
+from tower.web.agents import TOWER_V2
 from tower.web.pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.web.serverurl import HTTPProxy, ServerURL
 
@@ -127,13 +127,22 @@ class _ConnectAnswer:
             self._pipe.abort()
 
 
+class _QuietLog:
+    """In place of Autobahn's log: what goes wrong is told by our own, once and with less ado."""
+
+    def debug(self, *_: Any, **__: Any) -> None:
+        """Say nothing."""
+
+    info = warn = error = debug
+
+
 class _ClientSocket(WebSocketClientProtocol):
     """One handshake.
 
     :ivar done: fires with what came behind it.
     """
 
-    log = QuietLog()
+    log = _QuietLog()
 
     def __init__(self, url: ServerURL, pipe: Pipe) -> None:
         super().__init__()
