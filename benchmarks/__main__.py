@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import sys
 import tempfile
-import time
-from dataclasses import asdict
-from importlib.metadata import version
+from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.measurements import GROUPS, Column, Group, Sample, Size, Work
+from benchmarks import gate, results
 from benchmarks.processes import BenchmarkFailed
-from benchmarks.systems import Setting, running
-from benchmarks.table import costs, memory, ratios, speeds
-
-Done = dict[Group, dict[Work, dict[str, list[Sample]]]]
+from benchmarks.rounds import NORMAL, QUICK, Rounds, chosen
+from benchmarks.rows import GROUPS
+from benchmarks.systems import Systems
+from benchmarks.table import Done, claims, details, memory
+from benchmarks.works import Size
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    names = [work.name for group in GROUPS for work in group.works]
+    names = [row.name for group in GROUPS for row in group.rows]
     made = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Tower beside a direct connection and beside a Go program, and print ratios.",
+        description="Measure Tower beside Go programs and OpenSSH, and print ratios.",
         epilog=f"names: {', '.join(names)}; the beginning of some will do",
     )
     made.add_argument("names", metavar="NAME", nargs="*", help="what to measure (default: everything)")
@@ -35,109 +32,82 @@ def parser() -> argparse.ArgumentParser:
         "--rounds", type=int, default=3, help="runs of each, interleaved (default: %(default)s)"
     )
     made.add_argument(
-        "--seconds", type=float, default=2.0, help="requests in each run (default: %(default)s)"
+        "--seconds", type=float, default=NORMAL.seconds, help="requests in each run (default: %(default)s)"
     )
-    made.add_argument("--mib", type=int, default=256, help="bytes in each run, MiB (default: %(default)s)")
+    made.add_argument(
+        "--mib", type=int, default=NORMAL.octets >> 20, help="bytes in each run, MiB (default: %(default)s)"
+    )
     made.add_argument("--quick", action="store_true", help="one short round, to see that all of it works")
+    made.add_argument("--check", action="store_true", help="fail when a ratio is below its floor")
     made.add_argument("--json", metavar="FILE", type=Path, help="write every sample there too")
+    made.add_argument(
+        "--read", metavar="FILE", type=Path, nargs="+", help="measure nothing, print what such files say"
+    )
     made.add_argument("--keep", metavar="DIR", type=Path, help="keep what the programs wrote there")
     return made
 
 
-def chosen(names: list[str]) -> list[tuple[Group, list[Work]]]:
-    """Return the groups and rows that *names* mean.
+def measured(options: argparse.Namespace) -> tuple[str, Done, list[str], list[str]]:
+    """Measure; return on what, the samples, the table of memory, and what failed.
 
-    :raise BenchmarkFailed: a name means none.
+    :raise BenchmarkFailed: something does not run at all.
     """
-    known = [work.name for group in GROUPS for work in group.works]
-    for name in names:
-        if not any(other.startswith(name) for other in known):
-            raise BenchmarkFailed(f"there is no {name!r}; there are {', '.join(known)}")
-    picked = [
-        (group, [work for work in group.works if not names or work.name.startswith(tuple(names))])
-        for group in GROUPS
-    ]
-    return [(group, works) for group, works in picked if works]
-
-
-def measure(
-    setting: Setting, picked: list[tuple[Group, list[Work]]], rounds: int, size: Size
-) -> tuple[Done, list[str]]:
-    """Do everything, round by round; return the samples, and what failed."""
-    done: Done = {
-        group: {work: {column.label: [] for column in group.columns} for work in works}
-        for group, works in picked
-    }
-    failures: list[str] = []
-    for group, works in picked:
-        for column in group.columns:
-            _try(setting, works[0], column, Size(0.2, 8 << 20), [], failures)
-    for turn in range(rounds):
-        for group, works in picked:
-            for work in works:
-                shift = turn % len(group.columns)
-                for column in group.columns[shift:] + group.columns[:shift]:
-                    _try(setting, work, column, size, done[group][work][column.label], failures)
-        print(f"round {turn + 1} of {rounds} is done", file=sys.stderr, flush=True)
-    return done, failures
-
-
-def _try(
-    setting: Setting, work: Work, column: Column, size: Size, samples: list[Sample], failures: list[str]
-) -> None:
-    try:
-        samples.append(work.run(setting, column, size))
-    except BenchmarkFailed as e:
-        failures.append(f"{work.name}, {column.label}: {e}")
-
-
-def report(setting: Setting, done: Done, rounds: int, size: Size) -> str:
-    """Return everything in Markdown."""
-    words = [
-        f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().partition('-')[0]},",
-        f"Python {platform.python_version()}, Twisted {version('twisted')},",
-        f"cryptography {version('cryptography')}; {time.strftime('%Y-%m-%d')}; medians of {rounds} rounds",
-        f"of {size.seconds:g} s or {size.octets >> 20} MiB, load generator and backend on the same machine",
-    ]
-    parts = [" ".join(words), ""]
-    for group, works in done.items():
-        parts += [f"### {group.title}", ""]
-        for table in (ratios, speeds, costs):
-            parts += [*table(group, works), ""]
-    return "\n".join([*parts, "### Memory", "", *memory(setting), ""])
-
-
-def main() -> int:
-    """Measure and print; 1 when something does not run."""
-    options = parser().parse_args()
-    size, rounds = Size(options.seconds, options.mib << 20), options.rounds
+    size = Size(options.seconds, options.mib << 20, NORMAL.watching, NORMAL.agents)
+    count = options.rounds
     if options.quick:
-        size, rounds = Size(0.5, 64 << 20), 1
+        size, count = QUICK, 1
+    groups = chosen(options.names)
     folder = Path(tempfile.mkdtemp(prefix="tower-bench-"))
+    os.umask(0o077)
     try:
-        picked = chosen(options.names)
-        with running(folder) as setting:
-            done, failures = measure(setting, picked, rounds, size)
-            print(report(setting, done, rounds, size))
-        if options.json:
-            flat = [
-                {"work": work.name, "column": label, **asdict(sample)}
-                for works in done.values()
-                for work, samples in works.items()
-                for label, taken in samples.items()
-                for sample in taken
-            ]
-            options.json.write_text(json.dumps(flat, indent=1) + "\n")
-    except BenchmarkFailed as e:
-        print(f"benchmarks: {e}", file=sys.stderr)
-        return 1
+        with ExitStack() as stack:
+            systems = Systems(folder, stack)
+            rounds = Rounds(systems, groups)
+            rounds.measure(count, size)
+            used = memory(systems.idle, systems.memory())
+            for name, why in systems.missing.items():
+                print(f"without {name}: {why}", file=sys.stderr)
     finally:
         if options.keep:
             shutil.copytree(folder, options.keep, dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+    on = f"{results.machine()}; medians of {count} rounds of {size.seconds:g} s or {size.octets >> 20} MiB"
+    return on, rounds.done, used, rounds.failures
+
+
+def report(on: str, done: Done, used: list[str]) -> str:
+    """Return everything in Markdown."""
+    parts = [on, "", *claims(done), ""]
+    for group in GROUPS:
+        if table := details(group, done):
+            parts += [f"### {group.title}", "", *table]
+    if len(used) > 2:
+        parts += ["### Memory", "", *used, ""]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    """Measure and print; 1 when something does not run or, with ``--check``, is below its floor."""
+    options = parser().parse_args()
+    used: list[str] = []
+    failures: list[str] = []
+    try:
+        if options.read:
+            on, done = results.read(options.read)
+        else:
+            on, done, used, failures = measured(options)
+    except BenchmarkFailed as e:
+        print(f"benchmarks: {e}", file=sys.stderr)
+        return 1
+    print(report(on, done, used))
+    if options.json:
+        results.write(options.json, on, done)
     for failure in failures:
         print(f"failed: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    below = gate.shortfalls(done, gate.floors()) if options.check else []
+    for line in below:
+        print(f"below its floor: {line}", file=sys.stderr)
+    return 1 if failures or below else 0
 
 
 if __name__ == "__main__":

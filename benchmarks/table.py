@@ -1,14 +1,15 @@
-"""The tables that are printed: medians, and what matters, their ratios."""
+"""The tables that are printed: what was claimed and what was measured, and behind it the medians."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 
-from benchmarks.measurements import Group, Sample, Work, middle
-from benchmarks.systems import Setting
+from benchmarks.claims import CLAIMS, Claim, Ratio, Samples
+from benchmarks.rows import WITH_TLS, Group, Row
 
-#: All samples of a row, by the column's label.
-Samples = Mapping[str, list[Sample]]
+#: The samples of every row that was measured.
+Done = Mapping[Row, Samples]
 
 
 def number(value: float) -> str:
@@ -18,77 +19,99 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def ratio(ours: float, theirs: float) -> str:
-    """Return how many times *theirs* *ours* is."""
-    return f"{ours / theirs:.2f}x" if theirs else "-"
-
-
 def lines(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return *rows*, the first of which is the head, as a table in Markdown."""
     head, *body = ["| " + " | ".join(row) + " |" for row in rows]
     return [head, "|" + "---|" * len(rows[0]), *body]
 
 
-def ratios(group: Group, done: Mapping[Work, Samples]) -> list[str]:
-    """Return the table of how many times the others' rate ours is."""
-    pairs = [(ours, other) for ours in group.ours for other in group.against]
-    rows = [["", *(f"{ours} ÷ {other}" for ours, other in pairs)]]
-    for work, samples in done.items():
-        values = {label: middle(taken).value for label, taken in samples.items() if taken}
-        row = [
-            ratio(values[ours], values[other]) if ours in values and other in values else "-"
-            for ours, other in pairs
-        ]
-        rows.append([work.title, *row])
-    return lines(rows)
+def claimed(done: Done) -> list[tuple[Row, Claim]]:
+    """Return the claims about the rows that were measured, with these rows."""
+    rows = {row.name: row for row in done}
+    return [(rows[claim.row], claim) for claim in CLAIMS if claim.row in rows]
 
 
-def speeds(group: Group, done: Mapping[Work, Samples]) -> list[str]:
-    """Return the table of medians."""
-    rows = [["", *(column.label for column in group.columns)]]
-    for work, samples in done.items():
-        row = [f"{work.title}, {work.unit}"]
-        for column in group.columns:
-            taken = samples[column.label]
-            row.append(_shown(middle(taken)) if taken else "failed")
-        rows.append(row)
-    return lines(rows)
-
-
-def _shown(sample: Sample) -> str:
-    text = number(sample.value)
-    return f"{text} ({number(sample.behind)})" if sample.behind else text
-
-
-def costs(group: Group, done: Mapping[Work, Samples]) -> list[str]:
-    """Return the table of CPU time, proxy and agent, and of its ratios to the first of `Group.against`."""
-    peer = group.against[0]
-    labels = [column.label for column in group.columns if column.system != "direct"]
-    rows = [["CPU, proxy + agent", *labels, *(f"{ours} ÷ {peer}" for ours in group.ours)]]
-    for work, samples in done.items():
-        if work.behind:
+def claims(done: Done) -> list[str]:
+    """Return the table of claims: against what, what must be, what is aimed at, and what was measured."""
+    table = [["work", "against", "must", "aim", "measured", "each round", "with users' TLS"]]
+    for row, claim in claimed(done):
+        samples = done[row]
+        seen = claim.measured(samples, row.ours)
+        unit = " KiB" if claim.absolute else "x"
+        besides = claim.besides(samples, row.ours)
+        title = f"{row.title}: {claim.what}" if claim.what else row.title
+        line = [title, "-" if claim.absolute else claim.against]
+        for bar in (claim.must, claim.aim):
+            words = f"{'≤' if claim.less else '≥'} {bar:g}{unit}"
+            line.append(words if seen is None else f"{words} {_mark(claim, seen, besides, bar)}")
+        if seen is None:
+            table.append([*line, "not measured", "", ""])
             continue
-        used = {label: middle(taken) for label, taken in samples.items() if taken}
-        row = [f"{work.title}, {'s/GiB' if work.is_bulk else 'µs/request'}"]
-        row += [
-            f"{number(used[name].proxy)} + {number(used[name].agent)}" if name in used else "failed"
-            for name in labels
+        shown = f"**{seen.value:.2f}{unit}**"
+        if besides is not None:
+            assert claim.also is not None
+            shown += f" ({claim.also[0]} {besides.value:.2f}x)"
+        too = claim.measured(samples, WITH_TLS)
+        spread = f"{seen.low:.2f} to {seen.high:.2f}"
+        table.append([*line, shown, spread, "" if too is None else f"{too.value:.2f}x"])
+    return lines(table)
+
+
+def _mark(claim: Claim, seen: Ratio, besides: Ratio | None, bar: float) -> str:
+    held = claim.also is None or (besides is not None and besides.value >= claim.also[1])
+    return "✓" if held and claim.reaches(seen.value, bar) else "✗"
+
+
+def details(group: Group, done: Done) -> list[str]:
+    """Return the medians of all numbers of a group's rows; rows of the same columns are in one table."""
+    by_columns: dict[tuple[str, ...], list[Row]] = {}
+    for row in group.rows:
+        if row in done:
+            by_columns.setdefault(tuple(column.label for column in row.columns), []).append(row)
+    printed: list[str] = []
+    for labels, rows in by_columns.items():
+        table = [["", *labels]]
+        for row in rows:
+            table += _medians(row, labels, done[row])
+        printed += [*lines(table), ""]
+    return printed
+
+
+def _medians(row: Row, labels: Iterable[str], samples: Samples) -> list[list[str]]:
+    table = []
+    for name, unit in row.work.units.items():
+        cells = [
+            number(median(each[name] for each in samples[label]))
+            if samples[label] and name in samples[label][0]
+            else ""
+            for label in labels
         ]
-        for ours in group.ours:
-            if ours in used and peer in used:
-                mine, theirs = used[ours], used[peer]
-                row.append(f"{ratio(mine.proxy, theirs.proxy)}, {ratio(mine.agent, theirs.agent)}")
-            else:
-                row.append("-")
-        rows.append(row)
-    return lines(rows)
+        if any(cells):
+            table.append([f"{row.title}: {_WORDS.get(name, name)}, {unit}", *cells])
+    return table
 
 
-def memory(setting: Setting) -> list[str]:
-    """Return the table of resident memory before and after all the work."""
+_WORDS = {
+    "proxy": "CPU of the proxy",
+    "agent": "CPU of the agent",
+    "server": "CPU of the API server",
+    "cpu": "CPU of the proxy",
+    "download": "rate of the download",
+    "memory": "memory",
+    "resident": "memory of the proxy with all agents",
+}
+
+
+def memory(idle: Mapping[str, Mapping[str, float]], now: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return the table of resident memory before and after all the work, MiB."""
     rows = [["resident memory, MiB", "proxy, idle", "proxy, now", "agent, idle", "agent, now"]]
-    for name, (proxy, agent) in setting.idle.items():
-        system = setting.systems[name]
-        now = [0.0 if program is None else program.memory for program in (system.proxy, system.agent)]
-        rows.append([name, number(proxy), number(now[0]), number(agent), number(now[1])])
+    for name, before in idle.items():
+        cells = [
+            number(when[part])
+            for part in ("proxy", "agent")
+            if part in before
+            for when in (before, now[name])
+        ]
+        if cells:
+            rows.append([name, *cells])
     return lines(rows)

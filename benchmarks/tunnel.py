@@ -1,13 +1,15 @@
 """Tower's tunnel with nothing around it: for a fair look at the tunnel beside a peer that has nothing either.
 
-``python -m benchmarks.tunnel AGENTS-PORT TARGET=PORT ...`` prints a join token for the cluster alpha and the
-fingerprint of its host key, listens on each PORT of the loopback, and joins each connection with a stream to
-TARGET.  Nobody is asked who he is, so never let it listen on anything else.
+``python -m benchmarks.tunnel --agents PORT TARGET=PORT ...`` prints a join token for the cluster alpha and
+the fingerprint of its host key, listens on each PORT of the loopback, and joins each connection with a
+stream to TARGET; with ``--cert`` and ``--key`` agents come by TLS.  Nobody is asked who he is, so never let
+it listen on anything else.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import ssl
 from functools import partial
 from typing import Any
 
@@ -22,6 +24,8 @@ from tower.connection import Connection
 from tower.jointokens import JoinTokens
 from tower.listening import listen
 from tower.pipes import join
+from tower.poller import Poller
+from tower.process import settle_memory
 from tower.reception import Reception
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
@@ -88,35 +92,47 @@ class _Waiting:
         self._gone = True
 
 
-async def serve(reactor: Any, agents: int, targets: dict[str, int]) -> None:
+async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: dict[str, int]) -> None:
     """Listen, and print what an agent needs."""
+    sockets = Poller(reactor)
     store = MemoryStore()
     clusters, tokens = Clusters(store, None, reactor), JoinTokens(store, reactor)
     await clusters.add(CLUSTER)
     key = KeyPair.generate()
     tunnels = Tunnels(reactor, reactor.seconds)
     reception = Reception(
-        reactor, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
+        sockets, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
+    settle_memory()
     reception.startService()  # type: ignore[no-untyped-call]
     endpoint = AgentEndpoint(reception.opened)
-    listen(reactor, agents, "127.0.0.1", partial(_Head, endpoint))
+    listen(sockets, agents, "127.0.0.1", partial(_Head, endpoint), tls)
     for target, port in targets.items():
-        listen(reactor, port, "127.0.0.1", partial(_Waiting, tunnels, target))
+        listen(sockets, port, "127.0.0.1", partial(_Waiting, tunnels, target))
     print(await tokens.mint(CLUSTER), key.fingerprint, flush=True)
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """Serve until the process is ended."""
     from twisted.internet import reactor as installed
 
     reactor: Any = installed
-    targets = dict(argument.split("=") for argument in arguments[1:])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tunnel")
+    parser.add_argument("--agents", type=int, required=True, metavar="PORT")
+    parser.add_argument("--cert", metavar="FILE")
+    parser.add_argument("--key", metavar="FILE")
+    parser.add_argument("targets", nargs="+", metavar="TARGET=PORT")
+    given = parser.parse_args()
+    tls = None
+    if given.cert:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(given.cert, given.key)
+    targets = dict(text.split("=") for text in given.targets)
     ports = {target: int(port) for target, port in targets.items()}
-    serving = Deferred.fromCoroutine(serve(reactor, int(arguments[0]), ports))
+    serving = Deferred.fromCoroutine(serve(reactor, given.agents, tls, ports))
     serving.addErrback(lambda failure: (failure.printTraceback(), reactor.callLater(0, reactor.stop)))
     reactor.run()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

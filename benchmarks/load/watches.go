@@ -19,11 +19,12 @@ import (
 // watcher is one open watch.
 type watcher struct {
 	connection net.Conn
+	mu         sync.Mutex
 	took       []time.Duration
 }
 
-// watches holds many watches open; it prints one line when all have had an event, and another at the end about
-// the events in between.
+// watches holds many watches open; it prints one line when all have had an event, and another about the events of
+// some time after that, while the watches are still open.
 func watches(arguments []string) error {
 	flags := flag.NewFlagSet("load watches", flag.ExitOnError)
 	count := flags.Int("connections", 500, "watches, each on a connection of its own")
@@ -72,15 +73,11 @@ func watches(arguments []string) error {
 	case <-time.After(*duration):
 	}
 	counting.Store(false)
-	for _, w := range all {
-		w.connection.Close()
-	}
-	for range all {
-		<-failed
-	}
 	var took []time.Duration
 	for _, w := range all {
+		w.mu.Lock()
 		took = append(took, w.took...)
+		w.mu.Unlock()
 	}
 	if len(took) == 0 {
 		return fmt.Errorf("no event came")
@@ -122,7 +119,9 @@ func (w *watcher) follow(counting *atomic.Bool, opened *sync.WaitGroup) error {
 			return fmt.Errorf("an event of %d bytes, from %q", len(event), text)
 		}
 		if counting.Load() {
+			w.mu.Lock()
 			w.took = append(w.took, time.Duration(now-sent))
+			w.mu.Unlock()
 		}
 		if first {
 			opened.Done()

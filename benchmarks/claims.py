@@ -1,0 +1,116 @@
+"""What the rows have to show: each claim is one line of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.rows import FORWARD, FORWARD_TLS, IDLE_2, IDLE_100, OPENSSH, STORM_PEER
+from benchmarks.works import Numbers
+
+#: All samples of a row, by the column's label, in the order of the rounds.
+Samples = Mapping[str, list[Numbers]]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times the other's number ours is.
+
+    :ivar value: of the medians.
+    :ivar low: smallest of one round.
+    :ivar high: largest of one round.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A ratio of one number of a row.
+
+    :ivar name: what a floor for it is called.
+    :ivar row: name of the row.
+    :ivar against: label of the column that it is compared with.
+    :ivar number: which of the row's numbers.
+    :ivar what: what is said of the row, if it is not its rate.
+    :ivar less: whether less is better.
+    :ivar absolute: compared with nothing: the number itself has to reach it.
+    :ivar also: another number whose ratio must be at least so much.
+    """
+
+    name: str
+    row: str
+    against: str
+    must: float
+    aim: float
+    number: str = "rate"
+    what: str = ""
+    less: bool = False
+    absolute: bool = False
+    also: tuple[str, float] | None = None
+
+    def reaches(self, value: float, bar: float) -> bool:
+        """Tell whether *value* is as good as *bar*."""
+        return value <= bar if self.less else value >= bar
+
+    def measured(self, samples: Samples, ours: str) -> Ratio | None:
+        """Return what the column *ours* has shown; None when one of the two is missing."""
+        return _ratio(samples, ours, None if self.absolute else self.against, self.number)
+
+    def besides(self, samples: Samples, ours: str) -> Ratio | None:
+        """Return the same of the number in `also`."""
+        return None if self.also is None else _ratio(samples, ours, self.against, self.also[0])
+
+
+def _ratio(samples: Samples, ours: str, theirs: str | None, number: str) -> Ratio | None:
+    mine = [each[number] for each in samples.get(ours, ())]
+    others = [1.0] * len(mine) if theirs is None else [each[number] for each in samples.get(theirs, ())]
+    if not mine or not others or not all(others):
+        return None
+    rounds = [one / other for one, other in zip(mine, others, strict=False)]
+    return Ratio(median(mine) / median(others), min(rounds), max(rounds))
+
+
+def _bulk() -> Iterator[Claim]:
+    rows = [f"{direction}-{streams}" for direction in ("down", "up") for streams in (1, 8)]
+    for row in rows:
+        yield Claim(f"bulk-{row}", f"bulk-{row}", FORWARD, 2.5, 4)
+    for row in rows:
+        yield Claim(f"bulk-{row}-openssh", f"bulk-{row}", OPENSSH, 0.9, 1.2)
+    for row in rows:
+        yield Claim(f"wss-{row}", f"wss-{row}", FORWARD_TLS, 2, 3.5)
+
+
+def _cost(row: str, part: str, against: str, must: float, aim: float, what: str) -> Claim:
+    return Claim(f"{row}-{part}", row, against, must, aim, part, what, less=True)
+
+
+CLAIMS = (
+    *_bulk(),
+    Claim("raw-32", "raw-32", FORWARD, 1, 1.3),
+    Claim("raw-1", "raw-1", FORWARD, 1, 1.2),
+    Claim("l7-32", "l7-32", IDLE_100, 1.4, 1.8),
+    Claim("l7-32-idle-2", "l7-32", IDLE_2, 5, 8),
+    Claim("kube-32", "kube-32", IDLE_2, 3, 4),
+    _cost("kube-32", "server", IDLE_2, 0.35, 0.25, "CPU of the API server per request"),
+    Claim("l7-1", "l7-1", IDLE_100, 0.9, 1.2),
+    Claim("l7-down", "l7-down", IDLE_100, 1.8, 2.5),
+    Claim("l7-up", "l7-up", IDLE_100, 1.6, 2.2),
+    Claim("l7-new", "l7-new", IDLE_100, 0.9, 1.1),
+    Claim("l7-full", "l7-full", IDLE_100, 1, 1.2),
+    Claim("l7-behind", "l7-behind", IDLE_100, 0.5, 0.2, "p99", "p99", less=True, also=("download", 1.5)),
+    _cost("l7-32", "proxy", IDLE_100, 0.45, 0.3, "CPU of the proxy per request"),
+    _cost("l7-32", "agent", IDLE_100, 0.9, 0.7, "CPU of the agent per request"),
+    _cost("bulk-down-1", "proxy", FORWARD, 0.35, 0.25, "CPU of the proxy per GiB"),
+    _cost("bulk-up-1", "proxy", FORWARD, 0.6, 0.5, "CPU of the proxy per GiB"),
+    Claim("storm", "storm", STORM_PEER, 0.8, 1.2),
+    Claim(
+        "storm-memory", "storm", "KiB", 24, 12, "memory", "memory per idle agent", less=True, absolute=True
+    ),
+    _cost("watches", "proxy", IDLE_100, 0.8, 0.5, "CPU of the proxy"),
+    _cost("watches", "agent", IDLE_100, 1.1, 0.8, "CPU of the agent"),
+    Claim("watches-p99", "watches", IDLE_100, 1.5, 1, "p99", "p99 of events", less=True),
+)

@@ -1,0 +1,62 @@
+"""``gopeer``: SSH in a WebSocket in Go, as a tunnel for TCP and as KubeSphere Tower is built."""
+
+from __future__ import annotations
+
+from benchmarks.processes import LOOPBACK, free_port, listens
+from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
+
+
+def forward(ground: Ground, name: str, kind: str, *, secure: bool = False) -> System:
+    """Return ``gopeer forward`` to the backend's port for *kind*, ``stream`` or ``http``."""
+    agents, remote = free_port(), free_port()
+    local = ground.stream if kind == "stream" else ground.http
+    server = ground.start(
+        f"{name}-server",
+        str(ground.peer),
+        "forward-server",
+        f"-listen={LOOPBACK}:{agents}",
+        *(ground.pair("-cert=", "-key=") if secure else ()),
+    )
+    server.wait_until(lambda: listens(agents), "its port")
+    client = ground.start(
+        f"{name}-client",
+        str(ground.peer),
+        "forward-client",
+        f"-server={'wss' if secure else 'ws'}://{LOOPBACK}:{agents}",
+        f"-remote={LOOPBACK}:{remote}",
+        f"-local={LOOPBACK}:{local}",
+        extra={"SSL_CERT_FILE": str(ground.authority)},
+    )
+    client.wait_until(lambda: "forwarding" in client.said(), "its tunnel")
+    return System(name, stream_way(remote) | http_way(remote), {"proxy": server, "agent": client})
+
+
+def v1(ground: Ground, name: str, idle: int, upstream: Upstream) -> System:
+    """Return ``gopeer v1-proxy`` with a pool of *idle* connections, and its agent."""
+    agents, front = free_port(), free_port()
+    proxy = ground.start(
+        f"{name}-proxy",
+        str(ground.peer),
+        "v1-proxy",
+        f"-listen={LOOPBACK}:{agents}",
+        f"-kubernetes-port={front}",
+        f"-kubesphere-port={free_port()}",
+        "-name=alpha",
+        "-token=token",
+        f"-idle={idle}",
+        *ground.pair("-cert=", "-key="),
+    )
+    proxy.wait_until(lambda: listens(agents) and listens(front), "its ports")
+    agent = ground.start(
+        f"{name}-agent",
+        str(ground.peer),
+        "v1-agent",
+        f"-proxy-server=http://{LOOPBACK}:{agents}",
+        "-name=alpha",
+        "-token=token",
+        f"-kubernetes-service={LOOPBACK}:{upstream.port}",
+        f"-ca-file={upstream.authority}",
+        f"-bearer-token-file={ground.write(f'{name}.token', upstream.token.encode())}",
+    )
+    agent.wait_until(lambda: "connected to" in agent.said(), "its tunnel")
+    return System(name, https_way(front, ground.authority), {"proxy": proxy, "agent": agent})

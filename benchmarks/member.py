@@ -1,0 +1,107 @@
+"""A real kube-apiserver behind: see ``tests/integration/realcluster``."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.processes import ROOT, NotHere, Watched, run
+from benchmarks.setting import Ground, System, Upstream, https_way
+
+_REALCLUSTER = (sys.executable, str(ROOT / "tests" / "integration" / "realcluster" / "realcluster"))
+_AGENT_RIGHTS = ROOT / "deploy" / "agent-rbac.yaml"
+
+#: The first build compiles Kubernetes, s.
+_BUILD_PATIENCE = 1800.0
+
+#: How long the API server goes on setting itself up after it is ready, s.
+_SETTLE = 2.0
+
+#: What is asked for: about 1 KiB of JSON.
+PATH = "api/v1/namespaces/default/configmaps/small"
+
+
+def _binding(name: str, subject: dict[str, str]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [subject],
+    }
+
+
+_GROUP = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}
+_ACCOUNT = {"kind": "ServiceAccount", "name": "v1-agent", "namespace": "tower-system"}
+_OBJECTS = {
+    "apiVersion": "v1",
+    "kind": "List",
+    "items": [
+        _binding("developers", _GROUP),
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": "v1-agent", "namespace": "tower-system"},
+        },
+        _binding("v1-agent", _ACCOUNT),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small"}, "data": {"text": "x" * 600}},
+    ],
+}
+
+
+class Member:
+    """etcd and an API server, with what the agents may do.
+
+    :ivar own: as Tower's agent reaches it: it may act as somebody else, and nothing more.
+    :ivar mighty: as KubeSphere's agents reach it: it may do everything, and everybody comes as the agent.
+    :raise NotHere: it cannot be built here.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        print(
+            "a real API server is built where there is none yet: minutes, once", file=sys.stderr, flush=True
+        )
+        built = run([*_REALCLUSTER, "build"], timeout=_BUILD_PATIENCE)
+        if built.returncode:
+            raise NotHere(f"no real API server: {built.stderr.strip()[-300:]}")
+        self._folder = ground.folder / "cluster"
+        self._ground = ground
+        info = self._folder / "info.json"
+        program = ground.start("realcluster", *_REALCLUSTER, "up", "--bare", f"--dir={self._folder}")
+        program.wait_until(info.exists, "the API server")
+        told = json.loads(info.read_text())
+        self._server = Watched(told["pids"]["kube-apiserver"])
+        self._kubectl("apply", "-f", str(_AGENT_RIGHTS))
+        self._kubectl("apply", "-f", str(ground.write("objects.json", json.dumps(_OBJECTS).encode())))
+        port = told["ports"]["kube-apiserver"]
+        self.own, self.mighty = (
+            Upstream(port, self._folder / "ca.crt", self._token(account))
+            for account in ("tower-agent", "v1-agent")
+        )
+        time.sleep(_SETTLE)
+
+    def direct(self) -> System:
+        """Return the API server itself."""
+        way = https_way(self.mighty.port, self.mighty.authority)
+        bearer = self._ground.write("mighty.token", self.mighty.token.encode())
+        way["https"].append(f"-bearer-file={bearer}")
+        return self.behind(System("direct-kube", way))
+
+    def behind(self, system: System) -> System:
+        """Return *system* with the API server as a part whose CPU counts."""
+        system.parts["server"] = self._server
+        return system
+
+    def _token(self, account: str) -> str:
+        return self._kubectl("-n", "tower-system", "create", "token", account, "--duration=24h").strip()
+
+    def _kubectl(self, *arguments: str) -> str:
+        listed = run([*_REALCLUSTER, "kubectls"], timeout=120).stdout.splitlines()
+        kubectl = Path(listed[-1].split(" ", 1)[1])
+        done = run([str(kubectl), f"--kubeconfig={self._folder / 'admin.kubeconfig'}", *arguments])
+        if done.returncode:
+            raise NotHere(f"kubectl {' '.join(arguments)}: {done.stderr.strip()[-300:]}")
+        return done.stdout

@@ -1,0 +1,127 @@
+"""Tower: the product, and its tunnel with nothing around it."""
+
+from __future__ import annotations
+
+import base64
+import shlex
+import sys
+from pathlib import Path
+
+import yaml
+
+from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, free_ports, listens, run
+from benchmarks.setting import Ground, System, Upstream, http_way, stream_way
+
+_TWISTD = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
+_TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
+
+#: Clusters that a proxy of ours has a port for.
+_CLUSTERS = 3
+
+
+def _agent(ground: Ground, name: str, arguments: list[str], token: str, upstream: Upstream) -> Process:
+    """Start an agent that reaches *upstream* as its API server, and return when its tunnel is there."""
+    server = {
+        "server": f"https://{LOOPBACK}:{upstream.port}",
+        "certificate-authority": str(upstream.authority),
+    }
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "member", "cluster": server}],
+        "users": [{"name": "agent", "user": {"token": upstream.token}}],
+        "contexts": [{"name": "member", "context": {"cluster": "member", "user": "agent"}}],
+        "current-context": "member",
+    }
+    agent = ground.start(
+        name,
+        *_TWISTD,
+        "tower-agent",
+        *arguments,
+        f"--state-dir={ground.folder / name}",
+        f"--kubeconfig={ground.write(f'{name}.kubeconfig', yaml.safe_dump(config).encode())}",
+        f"--target=stream={LOOPBACK}:{ground.stream}",
+        f"--target=http={LOOPBACK}:{ground.http}",
+        extra={"TOWER_TOKEN": token},
+    )
+    agent.wait_until(lambda: "connected to" in agent.said(), "its tunnel")
+    return agent
+
+
+def tunnel(ground: Ground, name: str, *, secure: bool = False) -> System:
+    """Return Tower's tunnel with nothing around it; see `benchmarks.tunnel`.
+
+    :param secure: the agent dials ``wss``.
+    """
+    agents, stream, http = free_port(), free_port(), free_port()
+    proxy = ground.start(
+        f"{name}-proxy",
+        *(sys.executable, "-m", "benchmarks.tunnel", f"--agents={agents}"),
+        *(ground.pair("--cert=", "--key=") if secure else ()),
+        f"stream={stream}",
+        f"http={http}",
+    )
+    proxy.wait_until(lambda: all(map(listens, (agents, stream, http))), "its ports")
+    proxy.wait_until(lambda: len(proxy.said().split()) == 2, "its join token")
+    token, fingerprint = proxy.said().split()
+    arguments = [
+        "--name=alpha",
+        f"--proxy-server={'wss' if secure else 'ws'}://{LOOPBACK}:{agents}",
+        f"--host-key={fingerprint}",
+        *([f"--ca-cert={ground.authority}"] if secure else ()),
+    ]
+    agent = _agent(ground, f"{name}-agent", arguments, token, ground.backend)
+    return System(name, stream_way(stream) | http_way(http), {"proxy": proxy, "agent": agent})
+
+
+class Product:
+    """A proxy as people run it, to which clusters are added."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._state = ground.folder / "state"
+        self._plain, front = free_port(), free_port()
+        self._ports = list(free_ports(_CLUSTERS))
+        self._proxy = ground.start(
+            "tower-proxy",
+            *_TWISTD,
+            "tower-proxy",
+            f"--state-dir={self._state}",
+            f"--host={LOOPBACK}",
+            f"--port={self._plain}",
+            f"--secure-port={front}",
+            f"--cluster-ports={self._ports[0]}-{self._ports[-1]}",
+        )
+        self._proxy.wait_until(lambda: listens(front), "its ports")
+
+    def cluster(self, system: str, name: str, upstream: Upstream, *, secure: bool = False) -> System:
+        """Return the product with an agent that dials with or without TLS, for a user of the group dev."""
+        self._ask("cluster", "add", name)
+        port = self._ports.pop(0)
+        words = shlex.split(self._ask("join", name))
+        token = words[1].partition("=")[2]
+        arguments = words[words.index("tower-agent") + 1 :]
+        if not secure:
+            given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+            del given["--ca-hash"]
+            given["--proxy-server"] = f"ws://{LOOPBACK}:{self._plain}"
+            arguments = [word for pair in given.items() for word in pair]
+        agent = _agent(self._ground, f"{system}-agent", arguments, token, upstream)
+        config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
+        bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
+        shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
+        credential = [f"-ca={self._ground.write('front.crt', shown)}", f"-bearer-file={bearer}"]
+        front = config["clusters"][0]["cluster"]["server"]
+        ways = {
+            "stream": [f"-stream={front}/targets/stream", *credential],
+            "http": [f"-stream={front}/targets/http", *credential],
+            "https": [f"-url={front}/", *credential],
+            "port": [f"-url=https://{LOOPBACK}:{port}/", *credential],
+        }
+        return System(system, ways, {"proxy": self._proxy, "agent": agent})
+
+    def _ask(self, *words: str) -> str:
+        done = run([*_TOWER, f"--state-dir={self._state}", *words])
+        if done.returncode:
+            raise BenchmarkFailed(f"tower {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout

@@ -1,0 +1,52 @@
+"""Results in a file: every sample, and what it was measured on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rows import GROUPS
+from benchmarks.table import Done, claimed
+from benchmarks.works import Numbers
+
+
+def machine() -> str:
+    """Return what this was measured on, and with what."""
+    words = [
+        f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().partition('-')[0]},",
+        f"Python {platform.python_version()}, Twisted {version('twisted')},",
+        f"cryptography {version('cryptography')}; {time.strftime('%Y-%m-%d')}",
+    ]
+    return " ".join(words)
+
+
+def write(path: Path, on: str, done: Done) -> None:
+    """Write the claims with what was measured, and every sample."""
+    ratios = [
+        {"claim": claim.name, "must": claim.must, "aim": claim.aim, **vars(seen)}
+        for row, claim in claimed(done)
+        if (seen := claim.measured(done[row], row.ours)) is not None
+    ]
+    samples = {row.name: columns for row, columns in done.items()}
+    content = {"machine": on, "ratios": ratios, "samples": samples}
+    path.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def read(paths: Sequence[Path]) -> tuple[str, Done]:
+    """Return what the files say together; the machine is that of the last one."""
+    rows = {row.name: row for group in GROUPS for row in group.rows}
+    on, done = "", {}
+    for path in paths:
+        content: dict[str, Any] = json.loads(path.read_text())
+        on = content["machine"]
+        for name, columns in content["samples"].items():
+            if name in rows:
+                samples: dict[str, list[Numbers]] = columns
+                done[rows[name]] = samples
+    return on, done

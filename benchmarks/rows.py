@@ -1,0 +1,132 @@
+"""What is measured, and on which systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.member import PATH as MEMBER_PATH
+from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
+
+#: The tunnel alone is compared with what has neither TLS nor users either; beside it, the product.
+OURS, WITH_TLS = "Tower's tunnel", "Tower with users' TLS"
+TOWER = "Tower"
+FORWARD, FORWARD_TLS, OPENSSH = "gopeer forward", "gopeer forward, TLS", "OpenSSH -R"
+IDLE_100, IDLE_2 = "gopeer, 100 idle", "gopeer, 2 idle"
+STORM_PEER = "gopeer"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One work, and what it is done to.
+
+    :ivar name: what it is called on the command line.
+    :ivar ours: label of the column that is compared.
+    """
+
+    name: str
+    title: str
+    work: Work
+    columns: tuple[Column, ...]
+    ours: str = TOWER
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that are measured together, round after round.
+
+    :ivar late: its systems are started when its turn comes, because they take CPU even when nobody asks.
+    """
+
+    title: str
+    rows: tuple[Row, ...]
+    late: bool = False
+
+
+_STREAMS = (
+    Column("direct", "direct", "stream"),
+    Column(FORWARD, "forward", "stream"),
+    Column(OPENSSH, "openssh", "stream"),
+    Column(OURS, "tunnel", "stream"),
+    Column(WITH_TLS, "tower", "stream"),
+)
+_SECURE_STREAMS = (
+    Column(FORWARD_TLS, "forward-wss", "stream"),
+    Column(OURS, "tunnel-wss", "stream"),
+    Column(WITH_TLS, "tower-wss", "stream"),
+)
+_SMALL = (
+    Column("direct", "direct", "http"),
+    Column(FORWARD, "forward-http", "http"),
+    Column(OURS, "tunnel", "http"),
+    Column(WITH_TLS, "tower", "http"),
+)
+_PEERS = (
+    Column("direct", "direct", "https"),
+    Column(IDLE_100, "idle-100", "https"),
+    Column(TOWER, "tower", "https"),
+)
+_ALL_PEERS = (*_PEERS, Column(IDLE_2, "idle-2", "https"), Column("Tower, cluster's port", "tower", "port"))
+_KUBE = (
+    Column("direct", "direct-kube", "https"),
+    Column(IDLE_100, "idle-100-kube", "https"),
+    Column(IDLE_2, "idle-2-kube", "https"),
+    Column(TOWER, "tower-kube", "https"),
+)
+_AT_ONCE = (
+    Column(STORM_PEER, "", "peer"),
+    Column(TOWER, "", "tower"),
+)
+
+
+def _bulk(prefix: str, columns: tuple[Column, ...], direction: str, streams: int) -> Row:
+    arguments = ("bulk", f"-direction={direction}", f"-streams={streams}", "-bytes={octets}")
+    title = f"bulk {direction}, {streams} stream{'s' * (streams > 1)}{', agent on wss' * (prefix == 'wss')}"
+    return Row(f"{prefix}-{direction}-{streams}", title, Load(arguments), columns, OURS)
+
+
+def _requests(name: str, title: str, columns: tuple[Column, ...], connections: int, *more: str) -> Row:
+    load = Load(("requests", f"-connections={connections}", "-for={seconds}s", *more))
+    return Row(name, title, load, columns, OURS if columns is _SMALL else TOWER)
+
+
+def _transfer(direction: str) -> Row:
+    title = f"L7, one {direction}load"
+    return Row(
+        f"l7-{direction}", title, Load(("transfer", f"-direction={direction}", "-bytes={octets}")), _PEERS
+    )
+
+
+_WAYS = [(direction, streams) for direction in ("down", "up") for streams in (1, 8)]
+
+GROUPS = (
+    Group(
+        "Raw streams",
+        (
+            *(_bulk("bulk", _STREAMS, *way) for way in _WAYS),
+            *(_bulk("wss", _SECURE_STREAMS, *way) for way in _WAYS),
+            _requests("raw-32", "small requests over raw streams, 32 connections", _SMALL, 32),
+            _requests("raw-1", "small requests over raw streams, 1 connection", _SMALL, 1),
+        ),
+    ),
+    Group(
+        "HTTP with users' TLS, to a backend with TLS",
+        (
+            _requests("l7-32", "L7, 32 connections", _ALL_PEERS, 32),
+            _requests("l7-1", "L7, 1 connection", _ALL_PEERS, 1),
+            _transfer("down"),
+            _transfer("up"),
+            _requests(
+                "l7-new", "L7, new TLS connection for each request, resumed, 32 at once", _PEERS, 32, "-new"
+            ),
+            _requests("l7-full", "L7, the same, full handshake (ECDSA)", _PEERS, 32, "-new", "-full"),
+            Row("l7-behind", "small requests while a download runs", Behind(), _PEERS),
+            Row("watches", "500 watches, an event of 1 KiB a second on each", Watches(500), _PEERS),
+        ),
+    ),
+    Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 at once", Storms(), _AT_ONCE),)),
+    Group(
+        "A real kube-apiserver behind",
+        (_requests("kube-32", "L7, real kube-apiserver, 32 connections", _KUBE, 32, f"-path={MEMBER_PATH}"),),
+        late=True,
+    ),
+)
