@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -887,13 +889,60 @@ class GarbageTests(SynchronousTestCase):
         for method in (b"GET", b"HEAD"):
             kit.user.deliver(get(method=method))
             kit.pipe.deliver(ok() if method == b"GET" else ok(b""))
+
+        def ask() -> None:
+            kit.user.deliver(get())
+            kit.pipe.deliver(ok())
+
+        self.assertNoGarbage(ask)
+
+    def test_users_who_go(self) -> None:
+        """Nothing is left of a user who goes: in an upload, a download, or before there is a channel."""
+        kit = Kit()
+
+        def go(request: bytes, answer: bytes = b"") -> None:
+            user = kit.connect()
+            user.deliver(request)
+            if answer:
+                kit.pipe.deliver(answer)
+            user.lose()
+
+        upload = get(b"/clusters/alpha/x", b"Content-Length: 9", method=b"POST", body=b"abc")
+        self.assertNoGarbage(partial(go, upload))
+        self.assertNoGarbage(partial(go, get(), b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"))
+        kit.tunnel.at_once = False
+        self.assertNoGarbage(partial(go, upload))
+
+    def test_no_way(self) -> None:
+        """Answers that say why there is no way into a cluster leave nothing behind."""
+        kit = Kit()
+
+        def refused() -> None:
+            kit.user.deliver(get())
+            kit.tunnel.openings.pop().errback(StreamRefused("refused", "not now"))
+            kit.user.taken()
+
+        kit.tunnel.at_once = False
+        self.assertNoGarbage(refused)
+
+        def nobody() -> None:
+            kit.user.deliver(get())
+            kit.tunnels.waiting.clear()
+            kit.tunnels.clock.advance(60)
+            kit.user.taken()
+
+        kit.tunnels.tunnels.clear()
+        self.assertNoGarbage(nobody)
+
+    def assertNoGarbage(self, deed: Callable[[], None]) -> None:
+        """Check that *deed*, done again and again, leaves nothing of Tower to the collector."""
+        deed()
         gc.collect()
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:
             for _ in range(20):
-                kit.user.deliver(get())
-                kit.pipe.deliver(ok())
+                deed()
             gc.collect()
             left = [each for each in gc.garbage if type(each).__module__.startswith("tower.")]
             self.assertEqual(left, [])

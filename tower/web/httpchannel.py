@@ -378,6 +378,7 @@ class HTTPChannel:
         """See `tower.pipes.Receiver.closed`."""
         self._closing = True
         request, self._request = self._request, None
+        self._take_body = None  # it leads back here
         if request is not None:
             request.abandon()
         self._waiting = b""

@@ -155,7 +155,7 @@ class ChannelPool:
         :raise ClusterUnreachable: through the Deferred.
         :raise Refusal: through the Deferred: why the far end did not open it.
         """
-        return Deferred.fromCoroutine(self._open(cluster, target))
+        return Deferred.fromCoroutine(self._open(cluster, target)).addErrback(_without_frames)
 
     async def _open(self, cluster: str, target: str) -> Upstream:
         for attempt in (1, 2):
@@ -191,6 +191,12 @@ class ChannelPool:
         for shelf in shelves.values():
             while shelf:
                 shelf.pop().discard()
+
+
+def _without_frames(failure: Failure) -> Failure:
+    """Pass on what happened, not where: frames of a coroutine that failed hold its failure and all else."""
+    failure.cleanFailure()  # type: ignore[no-untyped-call]
+    return failure
 
 
 def _unless_cancelled(opening: Deferred[Pipe]) -> Deferred[Pipe]:
