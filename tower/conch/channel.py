@@ -30,6 +30,11 @@ LONGEST_DATA = 256 * 1024 - 64
 ALWAYS_FITS = 4096
 
 
+def data_head(remote: int) -> bytes:
+    """Return the beginning of a CHANNEL_DATA message (RFC 4254 section 5.2), up to the size of its data."""
+    return b"\x5e" + remote.to_bytes(4, "big")
+
+
 class ChannelEnded(TowerError):
     """The channel is closed."""
 
@@ -65,6 +70,7 @@ class Channel:
 
     :ivar local: our number of it.
     :ivar remote: the number that the peer has for it.
+    :ivar head: what a message with data for it begins with.
     :ivar queued: bytes accepted by `send` that have not gone yet.
     :ivar bytes_in: bytes received.
     :ivar bytes_out: bytes sent.
@@ -73,10 +79,12 @@ class Channel:
 
     def __init__(self, mux: Mux, local: int, window: Window) -> None:
         self._mux = mux
+        self._wire = mux.wire
         self.local = local
         self.receiver: Receiver = _UNHEARD
         self._window = window
-        self.remote = self._out_window = self._longest = 0
+        self.remote = self._out_window = self._longest = self._fits = 0
+        self.head = b""
         self._queue: deque[memoryview] = deque()
         self._inbox: deque[bytearray] = deque()
         self._paused = True
@@ -84,7 +92,7 @@ class Channel:
         self._wanted = False
         self.is_waiting = False
         self._peer_ended = self._peer_closed = self._end_told = False
-        self._finishing = self._end_sent = self._closing = self._close_sent = False
+        self._finishing = self._end_sent = self._closing = self._close_sent = self._shut = False
         self._end_reason: Exception | None = None
         self._uncredited = 0
         self.queued = self.bytes_in = self.bytes_out = 0
@@ -107,27 +115,39 @@ class Channel:
     def opened(self, remote: int, window: int, longest: int) -> None:
         """Note what the peer granted; called by the mux."""
         self.remote, self._out_window, self._longest = remote, window, longest
+        self._fits = min(longest, ALWAYS_FITS)
+        self.head = data_head(remote)
 
     # Sending
 
     def send(self, data: Buffer) -> bool:
         """See `tower.pipes.Pipe.send`."""
-        if self._finishing or self._closing or self._close_sent or self._peer_closed:
+        if self._shut:
             return True
         size = len(data)
+        if 0 < size <= self._fits and size <= self._out_window and not (self._queue or self._wire.congested):
+            self._out_window -= size
+            self.bytes_out += size
+            if self._mux.send_small(self, data) or self._close_sent:
+                return True
+            self._wait()
+            return False
+        return self._send_in_pieces(data, size)
+
+    def _send_in_pieces(self, data: Buffer, size: int) -> bool:
         sent = 0
         if not self._queue:
             while sent < size and (piece := self._room(size - sent)):
-                self._mux.send_data(self.remote, data[sent : sent + piece] if sent or piece < size else data)
+                self._mux.send_data(self, data[sent : sent + piece] if sent or piece < size else data)
                 self._out_window -= piece
                 sent += piece
-            if self.close_sent:
+            if self._close_sent:
                 return True  # the tunnel was lost under this
         self.bytes_out += size
         if sent < size:
             self._queue.append(memoryview(bytes(data[sent:])))
             self.queued += size - sent
-        elif not (self._queue or self._mux.congested):
+        elif not (self._queue or self._wire.congested):
             return True
         self._wait()
         return False
@@ -138,12 +158,14 @@ class Channel:
         The buffer is the process's: fill it, then call `commit` before anything else happens.  After `finish`
         or `close` there is none, and `Receiver.drained` does not come.
         """
-        if self._finishing or self._closing or self._close_sent or self._peer_closed:
+        if self._shut:
             return None
-        if self._queue or not (room := self._room(LONGEST_DATA)):
+        mux = self._mux
+        room = min(self._out_window, self._longest, mux.largest)
+        if self._queue or not room or self._wire.congested:
             self._wait()
             return None
-        return self._mux.lease(room)
+        return mux.space[:room]
 
     def commit(self, size: int) -> None:
         """Send the first *size* bytes of what `lease` returned, if any."""
@@ -151,16 +173,14 @@ class Channel:
             return
         self._out_window -= size
         self.bytes_out += size
-        self._mux.commit(self.remote, size)
+        self._mux.commit(self, size)
 
     def _room(self, wanted: int) -> int:
         """Return how many of *wanted* bytes the next packet may have."""
-        mux = self._mux
-        if mux.congested:
+        if self._wire.congested:
             return 0
-        mux.notice(self)
         room = min(wanted, self._out_window, self._longest)
-        return room if room <= ALWAYS_FITS else min(room, mux.packet_size())
+        return room if room <= ALWAYS_FITS else min(room, self._mux.packet_size())
 
     def _wait(self) -> None:
         """Have `turn` called when the tunnel takes bytes, and `drained` when we do."""
@@ -177,7 +197,7 @@ class Channel:
         if self._queue and (room := self._room(len(self._queue[0]))):
             first = self._queue[0]
             piece = first[:room]
-            self._mux.send_data(self.remote, piece)
+            self._mux.send_data(self, piece)
             self._out_window -= len(piece)
             self.queued -= len(piece)
             if len(piece) == len(first):
@@ -190,7 +210,7 @@ class Channel:
             self._send_close(ChannelEnded("closed on our side"))
         elif self._finishing:
             self._send_end()
-        elif self._wanted and self._mux.congested:
+        elif self._wanted and self._wire.congested:
             return True
         elif self._wanted and self._out_window:
             self._wanted = False
@@ -230,7 +250,8 @@ class Channel:
         elif size:
             self._uncredited += size
             self.receiver.received(data)
-            self._credit()
+            if not self._paused:
+                self._credit()
 
     def _keep(self, data: memoryview) -> None:
         """Keep a copy of *data*; what comes in many small pieces must not cost many objects."""
@@ -241,14 +262,13 @@ class Channel:
             inbox.append(bytearray(data))
 
     def _credit(self) -> None:
-        """Grant what was delivered, unless the receiver asked for a pause: then it has not left us yet."""
-        if self._uncredited and not self._paused:
-            size, self._uncredited = self._uncredited, 0
-            self._grant(size)
+        """Grant what was delivered; not while the receiver wants a pause: then it has not left us yet."""
+        size, self._uncredited = self._uncredited, 0
+        self._grant(size)
 
     def _grant(self, size: int) -> None:
-        if not (self._close_sent or self._peer_closed):
-            self._mux.grant(self, self._window, size)
+        if not (self._close_sent or self._peer_closed) and self._window.consumed(size):
+            self._mux.renew(self, self._window)
 
     def pause(self) -> None:
         """See `tower.pipes.Pipe.pause`."""
@@ -270,7 +290,8 @@ class Channel:
                 data = self._inbox.popleft()
                 self._uncredited += len(data)
                 self.receiver.received(memoryview(data))
-                self._credit()
+                if not self._paused:
+                    self._credit()
             if not (self._paused or self._inbox):
                 self._tell_end()
         finally:
@@ -289,7 +310,7 @@ class Channel:
 
     def close_received(self) -> None:
         """Note the peer's CLOSE: answer it, deliver what waits, then that is the end."""
-        self._peer_closed = True
+        self._peer_closed = self._shut = True
         self._queue.clear()
         self.queued = 0
         if not self._close_sent:
@@ -316,7 +337,7 @@ class Channel:
     def finish(self) -> None:
         """See `tower.pipes.Pipe.finish`."""
         if not (self._finishing or self._closing or self._close_sent):
-            self._finishing = True
+            self._finishing = self._shut = True
             if not self._queue:
                 self._send_end()
 
@@ -331,7 +352,7 @@ class Channel:
         """See `tower.pipes.Pipe.close`; what has come and was not delivered is dropped."""
         if self._closing or self._end_reason is not None:
             return
-        self._closing = True
+        self._closing = self._shut = True
         self._drop_inbox()
         if not self._queue:
             self._send_close(ChannelEnded("closed on our side"))
@@ -340,7 +361,7 @@ class Channel:
         """See `tower.pipes.Pipe.abort`."""
         if self._end_reason is not None:
             return
-        self._closing = True
+        self._closing = self._shut = True
         self._queue.clear()
         self.queued = 0
         self._send_close(ChannelEnded("aborted on our side"))
@@ -353,13 +374,13 @@ class Channel:
 
     def _send_close(self, reason: Exception) -> None:
         if not self._close_sent:
-            self._close_sent = True
+            self._close_sent = self._shut = True
             self._mux.send_close(self.remote)
         self._tell_closed(reason)
 
     def lost(self, reason: Exception) -> None:
         """Note that the tunnel is gone."""
-        self._close_sent = self._peer_closed = True
+        self._close_sent = self._peer_closed = self._shut = True
         self._queue.clear()
         self.queued = 0
         self._window.close()

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from tower.conch.packets import (
     LONGEST_PACKET,
     BadPacket,
+    CopyingOpener,
     Counted,
     Opener,
     PacketTooLong,
@@ -37,6 +38,11 @@ KEY_SIZES = {CIPHERS[0]: (16, 12), CIPHERS[1]: (32, 12), CIPHERS[2]: (64, 0)}
 TAG = 16
 _ZEROS = bytes(32)
 _LENGTH = Struct(">I")
+_NONCE = Struct(">4sQ")
+_WRAP = 2**64 - 1
+
+# What goes before and behind a payload, by the size of both modulo 16.
+_PADDING = [(bytes((pad,)), bytes(pad)) for pad in (padding_for(size, 16) for size in range(16))]
 
 
 def make_sealer(cipher: bytes, key: bytes, iv: bytes, sequence: int = 0) -> Sealer:
@@ -63,25 +69,30 @@ def _checked_length(length: int, block: int, limit: int) -> int:
     return length
 
 
-class _Invocations(Counted):
-    """Counts packets, and makes the nonce of each.
+class _Invocations:
+    """The counter of one direction: it is in the nonce, and the counts of packets follow from it.
+
+    One number to keep for each packet instead of three, because this is done for every packet.
 
     :param iv: 12 bytes; read as one number it grows by one a packet (RFC 5647 section 7.1).
+    :ivar octets: bytes sealed or opened with this key.
     """
 
     def __init__(self, iv: bytes, sequence: int) -> None:
-        super().__init__(sequence)
         self._fixed = iv[:4]
-        self._invocation = int.from_bytes(iv[4:12], "big")
+        self._invocation = self._first = int.from_bytes(iv[4:12], "big")
+        self._first_sequence = sequence
+        self.octets = 0
 
-    def _next(self, size: int) -> bytes:
-        """Count a packet of *size* and return its nonce; one call, because it is made for every packet."""
-        invocation = self._invocation
-        self._invocation = invocation + 1 & 0xFFFFFFFFFFFFFFFF
-        self.sequence = self.sequence + 1 & 0xFFFFFFFF
-        self.packets += 1
-        self.octets += size
-        return self._fixed + invocation.to_bytes(8, "big")
+    @property
+    def packets(self) -> int:
+        """Packets sealed or opened with this key."""
+        return self._invocation - self._first
+
+    @property
+    def sequence(self) -> int:
+        """Number of the next packet, modulo 2**32."""
+        return self._first_sequence + self.packets & 0xFFFFFFFF
 
 
 class GCMSealer(_Invocations):
@@ -96,9 +107,13 @@ class GCMSealer(_Invocations):
     def seal(self, payload: bytes) -> bytes:
         """See `Sealer.seal`."""
         size = 1 + len(payload)
-        pad = padding_for(size, 16)
-        length = _LENGTH.pack(size + pad)
-        return length + self._encrypt(self._next(size), b"%c%b%b" % (pad, payload, _ZEROS[:pad]), length)
+        first, padding = _PADDING[size & 15]
+        plain = first + payload + padding
+        length = _LENGTH.pack(len(plain))
+        invocation = self._invocation
+        self._invocation = invocation + 1
+        self.octets += size
+        return length + self._encrypt(_NONCE.pack(self._fixed, invocation & _WRAP), plain, length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
         """See `Sealer.seal_into`."""
@@ -107,9 +122,12 @@ class GCMSealer(_Invocations):
         plain[0] = pad
         plain[size:end] = _ZEROS[:pad]
         out[:4] = length = _LENGTH.pack(end)
-        end += 4 + TAG
-        self._encrypt_into(self._next(size), plain[: size + pad], length, out[4:end])
-        return end
+        invocation = self._invocation
+        self._invocation = invocation + 1
+        self.octets += size
+        nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
+        self._encrypt_into(nonce, plain[:end], length, out[4 : 4 + end + TAG])
+        return 4 + end + TAG
 
 
 class GCMOpener(_Invocations):
@@ -125,26 +143,42 @@ class GCMOpener(_Invocations):
     def wire_length(self, buffer: Buffer, offset: int) -> int:
         """See `Opener.wire_length`."""
         (length,) = _LENGTH.unpack_from(buffer, offset)
-        if length > self.limit or length & 15 or not length:
-            _checked_length(length, 16, self.limit)  # which raises
-        return 4 + TAG + int(length)
+        return 4 + TAG + _checked_length(length, 16, self.limit)
 
     def open(self, wire: Buffer) -> bytes:
         """See `Opener.open`."""
+        nonce = _NONCE.pack(self._fixed, self._invocation & _WRAP)
+        self._invocation += 1
+        self.octets += len(wire)
         try:
-            plain = self._decrypt(self._next(len(wire)), bytes(wire[4:]), bytes(wire[:4]))
+            plain = self._decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
         return plain[1 : payload_end(plain[0], len(plain))]
 
-    def open_into(self, wire: memoryview, plain: memoryview) -> int:
-        """See `Opener.open_into`."""
-        size = len(wire) - 4 - TAG
+    def open_next(
+        self, buffer: memoryview, begin: int, end: int, plain: memoryview
+    ) -> tuple[int, int] | None:
+        """See `Opener.open_next`."""
+        content = begin + 4
+        if end < content:
+            return None
+        (size,) = _LENGTH.unpack_from(buffer, begin)
+        if size > self.limit or size & 15 or not size:
+            _checked_length(size, 16, self.limit)  # which raises
+        after = content + size + TAG
+        if end < after:
+            return None
+        invocation = self._invocation
+        self._invocation = invocation + 1
+        self.octets += size
+        nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
         try:
-            self._decrypt_into(self._next(size), wire[4:], wire[:4], plain[:size])
+            self._decrypt_into(nonce, buffer[content:after], buffer[begin:content], plain[:size])
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
-        return payload_end(plain[0], size)
+        pad = plain[0]
+        return after, size - pad if 4 <= pad < size - 1 else payload_end(pad, size)
 
 
 class _ChaCha:
@@ -195,7 +229,7 @@ class ChaChaSealer(Counted):
         return body + Poly1305.generate_tag(tag_key, body)
 
 
-class ChaChaOpener(Counted):
+class ChaChaOpener(CopyingOpener):
     """The opener for `ChaChaSealer`; the tag is checked before anything is decrypted but the length."""
 
     def __init__(self, key: bytes, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
@@ -218,10 +252,3 @@ class ChaChaOpener(Counted):
         end = payload_end(plain[0], len(plain))
         self._count(end)
         return plain[1:end]
-
-    def open_into(self, wire: memoryview, plain: memoryview) -> int:
-        """See `Opener.open_into`."""
-        payload = self.open(wire)
-        end = 1 + len(payload)
-        plain[1:end] = payload
-        return end

@@ -142,6 +142,9 @@ class Mux:
     :param owner: handed out by `Channel.tunnel`.
     :param accept: decides about channels that the peer opens; None refuses all.
     :param limit: channels at once.
+    :ivar space: the process's, where the data of a packet may be put before `commit`.
+    :ivar turns: channels that wait for their turn to send.
+    :ivar largest: how much data the next packet may have, B.
     """
 
     def __init__(
@@ -152,7 +155,10 @@ class Mux:
         accept: Callable[[Incoming], None] | None = None,
         limit: int = 10_000,
     ) -> None:
-        self._wire = wire
+        self.wire = wire
+        self._packet = wire.lease()
+        self.space = self._packet[DATA_OFFSET:]
+        self.largest = ALONE_PACKET
         self._budget = budget
         self.owner = owner
         self._accept = accept
@@ -161,7 +167,7 @@ class Mux:
         self._opening: dict[int, Deferred[Channel]] = {}
         self._pending = 0
         self._number = 0
-        self._turns: deque[Channel] = deque()
+        self.turns: deque[Channel] = deque()
         self._busiest: Channel | None = None
         self._changed = False
         self._shared_until = 0.0
@@ -175,11 +181,6 @@ class Mux:
             SUCCESS: self._replied,
             FAILURE: self._replied,
         }
-
-    @property
-    def congested(self) -> bool:
-        """Whether channels have to wait."""
-        return self._wire.congested
 
     # Opening
 
@@ -200,7 +201,7 @@ class Mux:
         opening: Deferred[Channel] = Deferred(lambda _: None)
         self._opening[number] = opening
         message = _THREE.pack(number, BASE, ALONE_PACKET)
-        self._wire.send(b"%c%b%b%b%b" % (OPEN, _NUMBER.pack(len(kind)), kind, message, data))
+        self.wire.send(b"%c%b%b%b%b" % (OPEN, _NUMBER.pack(len(kind)), kind, message, data))
         return opening
 
     def _add_channel(self) -> Channel:
@@ -219,7 +220,7 @@ class Mux:
         self._pending -= 1
         channel = self._add_channel()
         channel.opened(remote, window, longest)
-        self._wire.send(_FOUR.pack(CONFIRM, remote, channel.local, BASE, ALONE_PACKET))
+        self.wire.send(_FOUR.pack(CONFIRM, remote, channel.local, BASE, ALONE_PACKET))
         return channel
 
     def refuse(self, remote: int, code: str, text: str) -> None:
@@ -228,73 +229,78 @@ class Mux:
         if self._lost is None:
             reason = f"{code}: {text}".encode()[:1024]
             number = _CODES.get(code, 2)
-            self._wire.send(_TWO.pack(REFUSE, remote, number) + _NUMBER.pack(len(reason)) + reason + bytes(4))
+            self.wire.send(_TWO.pack(REFUSE, remote, number) + _NUMBER.pack(len(reason)) + reason + bytes(4))
 
     # What channels ask for
 
-    def lease(self, room: int) -> memoryview:
-        """Return where *room* bytes of data may be put."""
-        return self._wire.lease()[DATA_OFFSET : DATA_OFFSET + room]
+    def send_small(self, channel: Channel, data: Buffer) -> bool:
+        """Send *data*, at most `ALWAYS_FITS` bytes, as one packet; return whether there is room for more."""
+        if channel is not self._busiest:
+            self._notice(channel)
+        self.wire.send(channel.head + len(data).to_bytes(4, "big") + data)
+        return not self.wire.congested
 
-    def commit(self, remote: int, size: int) -> None:
-        """Send *size* bytes of what is in the lease to channel *remote*."""
-        _HEAD.pack_into(self._wire.lease(), 0, 0, DATA, remote, size)
-        self._wire.commit(DATA_OFFSET + size)
-
-    def send_data(self, remote: int, data: Buffer) -> None:
-        """Send *data* as one packet."""
+    def send_data(self, channel: Channel, data: Buffer) -> None:
+        """Send *data*, at most `largest` bytes, as one packet."""
         size = len(data)
         if size <= ALWAYS_FITS:
-            self._wire.send(b"".join((b"\x5e", _PAIR.pack(remote, size), data)))
-            return
-        self._wire.lease()[DATA_OFFSET : DATA_OFFSET + size] = data
-        self.commit(remote, size)
+            self.send_small(channel, data)
+        else:
+            self.space[:size] = data
+            self.commit(channel, size)
+
+    def commit(self, channel: Channel, size: int) -> None:
+        """Send the first *size* bytes that are in `space` as one packet."""
+        if channel is not self._busiest:
+            self._notice(channel)
+        _HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
+        self.wire.commit(DATA_OFFSET + size)
 
     def send_end(self, remote: int) -> None:
         """Send EOF."""
-        self._wire.send(_ONE.pack(END, remote))
+        self.wire.send(_ONE.pack(END, remote))
 
     def send_close(self, remote: int) -> None:
         """Send CLOSE."""
-        self._wire.send(_ONE.pack(CLOSE, remote))
+        self.wire.send(_ONE.pack(CLOSE, remote))
 
-    def grant(self, channel: Channel, window: Window, size: int) -> None:
-        """Note that *size* bytes have left us; tell the peer when it is worth a message."""
-        if not window.consumed(size):
-            return
-        now = self._wire.seconds()
-        if grant := window.renew(now, self._wire.round_trip, alone=not self._is_shared(now)):
-            self._wire.send(_TWO.pack(ADJUST, channel.remote, grant))
+    def renew(self, channel: Channel, window: Window) -> None:
+        """Grant the peer more of *window*, if there is more."""
+        now = self.wire.seconds()
+        if grant := window.renew(now, self.wire.round_trip, alone=not self._is_shared(now)):
+            self.wire.send(_TWO.pack(ADJUST, channel.remote, grant))
+
+    def _notice(self, channel: Channel) -> None:
+        """Note that another channel is active now; no clock is asked: this is done for most packets."""
+        if self._busiest is not None:
+            self._changed = True
+            self.largest = SHARED_PACKET
+        self._busiest = channel
 
     def packet_size(self) -> int:
-        """Return how much data the next packet may have."""
-        return SHARED_PACKET if self._is_shared(self._wire.seconds()) else ALONE_PACKET
-
-    def notice(self, channel: Channel) -> None:
-        """Note that *channel* is active; no clock is asked, because this is done for every packet."""
-        busiest = self._busiest
-        if channel is not busiest:
-            self._busiest = channel
-            if busiest is not None:
-                self._changed = True
+        """Return how much data the next packet may have: `largest`, brought up to date."""
+        self._is_shared(self.wire.seconds())
+        return self.largest
 
     def _is_shared(self, now: float) -> bool:
-        """Return whether more than one channel was active of late."""
+        """Return whether more than one channel was active of late; asked whenever windows are adjusted."""
         if self._changed:
             self._changed = False
             self._shared_until = now + SHARED_FOR
+        elif now >= self._shared_until:
+            self.largest = ALONE_PACKET
         return now < self._shared_until
 
     def wait(self, channel: Channel) -> None:
         """Give *channel* its turn as soon as the tunnel takes bytes again."""
-        self._turns.append(channel)
-        if not self.congested:
-            self._wire.soon()
+        self.turns.append(channel)
+        if not self.wire.congested:
+            self.wire.soon()
 
     def drained(self) -> None:
         """Give every channel that waits its turn, round and round, until the tunnel is full again."""
-        turns = self._turns
-        while turns and not self.congested:
+        turns = self.turns
+        while turns and not self.wire.congested:
             channel = turns.popleft()
             channel.is_waiting = False  # or what waits again in its turn would wait for ever
             if channel.turn() and not channel.is_waiting:
@@ -317,7 +323,7 @@ class Mux:
         if len(payload) < 5:
             raise BadMessage(f"message {kind} of {len(payload)} B")
         if kind == DATA:
-            self._data(payload)
+            self.data(payload, 0, len(payload))
         elif kind == OPEN:
             self._opened(payload)
         elif kind in (CONFIRM, REFUSE):
@@ -335,17 +341,23 @@ class Mux:
             raise BadMessage(f"message {payload[0]} for channel {number}, which is not open")
         return channel
 
-    def _data(self, payload: memoryview) -> None:
-        if len(payload) < 9:
+    def data(self, packet: memoryview, begin: int, end: int) -> None:
+        """Handle ``packet[begin:end]``, a message with data; otherwise as `message`.
+
+        :raise PeerError: the peer broke the protocol; drop the tunnel.
+        """
+        if end - begin < 9:
             raise BadMessage("data without a length")
-        number, size = _PAIR.unpack_from(payload, 1)
-        if len(payload) != 9 + size:
+        number, size = _PAIR.unpack_from(packet, begin + 1)
+        begin += 9
+        if end != begin + size:
             raise BadMessage("data of another length than it says")
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        self.notice(channel)
-        channel.data_received(payload[9:])
+        if channel is not self._busiest:
+            self._notice(channel)
+        channel.data_received(packet[begin:end])
 
     def _opened(self, payload: memoryview) -> None:
         kind, offset = parse_string(payload, 1)
@@ -391,6 +403,7 @@ class Mux:
     def _adjusted(self, channel: Channel, payload: memoryview) -> None:
         if len(payload) < 9:
             raise BadMessage("a window adjustment without a size")
+        self._is_shared(self.wire.seconds())
         channel.window_adjusted(_NUMBER.unpack_from(payload, 5)[0])
 
     def _extended(self, channel: Channel, payload: memoryview) -> None:
@@ -407,7 +420,7 @@ class Mux:
         if offset == len(payload):
             raise BadMessage("a channel request that does not say whether it wants a reply")
         if payload[offset] and not channel.close_sent:
-            self._wire.send(_ONE.pack(FAILURE, channel.remote))
+            self.wire.send(_ONE.pack(FAILURE, channel.remote))
 
     def _replied(self, channel: Channel, payload: memoryview) -> None:
         raise BadMessage("an answer to a channel request, none of which we make")
@@ -415,7 +428,7 @@ class Mux:
     def lost(self, reason: Exception) -> None:
         """End every channel; the tunnel is gone."""
         self._lost = reason
-        self._turns.clear()
+        self.turns.clear()
         opening, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
         for number, waiting in opening.items():

@@ -4,7 +4,7 @@ One `Sealer` makes the packets of one direction and one `Opener` takes them apar
 replaces both.  There are two ways in and out:
 
 * `Sealer.seal` and `Opener.open` take and return ``bytes``: for everything that is small or rare;
-* `Sealer.seal_into` and `Opener.open_into` work in the caller's buffers and allocate nothing that grows
+* `Sealer.seal_into` and `Opener.open_next` work in the caller's buffers and allocate nothing that grows
   with the packet: for channel data.  A packet of 128 KiB or more made by concatenation costs an ``mmap``
   and its page faults each time, which is most of what a slow tunnel does.
 
@@ -49,9 +49,15 @@ class Sealer(Protocol):
     :ivar octets: payload bytes sealed with this key.
     """
 
-    sequence: int
-    packets: int
     octets: int
+
+    @property
+    def sequence(self) -> int:
+        """See the class."""
+
+    @property
+    def packets(self) -> int:
+        """See the class."""
 
     def seal(self, payload: bytes) -> bytes:
         """Return the packet on the wire for *payload*, which begins with the message type."""
@@ -69,10 +75,16 @@ class Opener(Protocol):
     :ivar limit: longest packet accepted, B.
     """
 
-    sequence: int
-    packets: int
     octets: int
     limit: int
+
+    @property
+    def sequence(self) -> int:
+        """See `Sealer`."""
+
+    @property
+    def packets(self) -> int:
+        """See `Sealer`."""
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
         """Return how long the packet at *offset* is on the wire, of which at least 4 bytes must be there.
@@ -87,10 +99,14 @@ class Opener(Protocol):
         :raise BadPacket: it is not authentic.
         """
 
-    def open_into(self, wire: memoryview, plain: memoryview) -> int:
-        """Decrypt one whole packet into *plain* and return *end*: the payload is ``plain[1:end]``.
+    def open_next(
+        self, buffer: memoryview, begin: int, end: int, plain: memoryview
+    ) -> tuple[int, int] | None:
+        """Decrypt the packet at the beginning of ``buffer[begin:end]`` into *plain*, if it is all there.
 
-        :raise BadPacket: it is not authentic.
+        :return: where in *buffer* the next one begins, and *until*: the payload is ``plain[1:until]``.
+        :raise PacketTooLong: as `wire_length`.
+        :raise BadPacket: as `wire_length` and `open`.
         """
 
 
@@ -121,6 +137,32 @@ class Counted:
         self.octets += size
 
 
+class CopyingOpener(Counted):
+    """`Opener.open_next` by way of `Opener.open`, for what need not be fast."""
+
+    def wire_length(self, buffer: Buffer, offset: int) -> int:
+        """See `Opener.wire_length`."""
+        raise NotImplementedError
+
+    def open(self, wire: Buffer) -> bytes:
+        """See `Opener.open`."""
+        raise NotImplementedError
+
+    def open_next(
+        self, buffer: memoryview, begin: int, end: int, plain: memoryview
+    ) -> tuple[int, int] | None:
+        """See `Opener.open_next`."""
+        if end - begin < 4:
+            return None
+        after = begin + self.wire_length(buffer, begin)
+        if end < after:
+            return None
+        payload = self.open(buffer[begin:after])
+        until = 1 + len(payload)
+        plain[1:until] = payload
+        return after, until
+
+
 class ClearSealer(Counted):
     """Before the first key exchange is over: no secrecy, no authentication."""
 
@@ -138,7 +180,7 @@ class ClearSealer(Counted):
         return len(wire)
 
 
-class ClearOpener(Counted):
+class ClearOpener(CopyingOpener):
     """The opener for `ClearSealer`."""
 
     def __init__(self, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
@@ -159,9 +201,3 @@ class ClearOpener(Counted):
         end = payload_end(wire[4], len(wire) - 4)
         self._count(end - 1)
         return bytes(wire[5 : 4 + end])
-
-    def open_into(self, wire: memoryview, plain: memoryview) -> int:
-        """See `Opener.open_into`."""
-        payload = self.open(wire)
-        plain[1 : 1 + len(payload)] = payload
-        return 1 + len(payload)

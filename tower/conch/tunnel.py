@@ -24,7 +24,7 @@ from tower.budget import Budget
 from tower.conch.buffers import BUFFER_SIZE, POOL
 from tower.conch.channel import Channel
 from tower.conch.interfaces import SSH, Reader, Writer
-from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Incoming, Mux, TunnelLost
+from tower.conch.mux import ALONE_PACKET, DATA, DATA_OFFSET, Incoming, Mux, TunnelLost
 from tower.conch.packets import OVERHEAD
 from tower.errors import PeerError
 from tower.pipes import Buffer, Pipe
@@ -182,8 +182,13 @@ class Tunnel:
         """Send a small message at the end of this turn of the reactor."""
         if self._exchanging:
             self._ssh.sendPacket(payload[0], payload[1:])
+            return
+        data = self._ssh.sealer.seal(payload)
+        if self._turn_is_due and self._out_size < _BATCH:
+            self._out.append(data)  # what `write` would do, for nearly every packet when many are under way
+            self._out_size += len(data)
         else:
-            self.write(self._ssh.sealer.seal(payload))
+            self.write(data)
 
     def lease(self) -> memoryview:
         """Return the process's buffer for one packet."""
@@ -194,7 +199,7 @@ class Tunnel:
         if self.disconnecting:
             return
         if size <= SMALL_PACKET:
-            self.write(self._ssh.sealer.seal(bytes(_PLAIN[1:size])))
+            self.send(bytes(_PLAIN[1:size]))
             return
         if self._out:
             self._flush()
@@ -207,18 +212,16 @@ class Tunnel:
         """Have `_turn` called once this turn of the reactor is over."""
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._soon(self._end_turn)
-
-    def _end_turn(self) -> None:
-        self._turn_is_due = False
-        self._turn()
+            self._soon(self._turn)
 
     def _turn(self) -> None:
+        self._turn_is_due = False
         if self._over:
             return
         self._flush()
-        if self._mux is not None and not self.congested:
-            self._mux.drained()
+        mux = self._mux
+        if mux is not None and mux.turns and not self.congested:
+            mux.drained()
         self._ssh.rekey_if_due()
         if self._out:
             self._flush()
@@ -341,14 +344,12 @@ class Tunnel:
             # opened up just now: what SSH did not parse is the end of what it got
             return self._parse(buffer, end - unparsed, end)
         opener, channels_go_on = ssh.opener, not ssh.awaits_keys
-        while end - begin >= 4 and not self.disconnecting:
-            length = opener.wire_length(buffer, begin)
-            if end - begin < length:
-                break
-            until = opener.open_into(buffer[begin : begin + length], _OPENED)
-            begin += length
+        while not self.disconnecting and (opened := opener.open_next(buffer, begin, end, _OPENED)):
+            begin, until = opened
             kind = _OPENED[1]
-            if 90 <= kind <= 100 and channels_go_on:
+            if kind == DATA and channels_go_on:
+                mux.data(_OPENED, 1, until)
+            elif 90 <= kind <= 100 and channels_go_on:
                 mux.message(kind, _OPENED[1:until])
             else:
                 ssh.dispatch(bytes(_OPENED[1:until]))
