@@ -59,6 +59,13 @@ class KeyPairTests(SynchronousTestCase):
         self.assertTrue(conch.verify(key.sign(b"data"), b"data"))
         self.assertTrue(verify(key.blob, key.conch_key.sign(b"data"), b"data"))
 
+    def test_as_conch(self) -> None:
+        """Blob and signature are what Conch's own key makes of the same key (ed25519 is deterministic)."""
+        key = KeyPair.generate()
+        conch = Key.fromString(key.to_openssh())
+        self.assertEqual(key.conch_key.blob(), conch.public().blob())
+        self.assertEqual(key.conch_key.sign(b"data", b"ssh-ed25519"), conch.sign(b"data"))
+
     def test_wrong_signatures(self) -> None:
         """Another key's, another text's and another kind of signature do not verify."""
         key, other = KeyPair.generate(), KeyPair.generate()

@@ -215,7 +215,7 @@ class OrderTests(SynchronousTestCase):
         pair.connect()
         self.assertIn("version is no printable text", str(pair.lost[pair.server]))
         pair = Pair()
-        pair.server._answer = ProxyHello(keepalive=-1)
+        pair.server._answer = ProxyHello(keepalive=-1).encode()
         pair.connect()
         self.assertIn("keepalive", str(pair.lost[pair.client]))
 

@@ -153,20 +153,37 @@ def _lists(
     return b"".join(NS(b",".join(names)) for names in lists) + bytes(5)
 
 
-def exchanges_of(packet: bytes) -> list[bytes]:
+def exchanges_of(packet: bytes) -> tuple[bytes, ...]:
     """Return the key exchanges that a KEXINIT (without its type) offers.
 
     :raise Malformed: it is no KEXINIT, so Conch need not look at it.
     """
-    fields = Fields(packet)
-    fields.skip(16)
-    lists = [fields.names() for _ in range(10)]
+    return _exchanges(packet[16:])
+
+
+@lru_cache(maxsize=16)
+def _exchanges(lists: bytes) -> tuple[bytes, ...]:
+    """Read what follows the cookie; many agents come from one program, so it is mostly known."""
+    fields = Fields(lists)
+    each = [fields.names() for _ in range(10)]
     fields.boolean()
     fields.number()
     fields.end()
-    if not all(lists[:8]):
+    if not all(each[:8]):
         raise Malformed("a KEXINIT with an empty list")
-    return lists[0]
+    return tuple(each[0])
+
+
+def derived(letter: bytes, size: int, secret: bytes, exchange_hash: bytes, session_id: bytes) -> bytes:
+    """Return *size* bytes of key or IV (RFC 4253 section 7.2, with SHA-256).
+
+    :param secret: the shared one, encoded as it is hashed.
+    """
+    common = secret + exchange_hash
+    key = sha256(common + letter + session_id).digest()
+    while len(key) < size:
+        key += sha256(common + key).digest()
+    return key[:size]
 
 
 class ClientHalf(Protocol):

@@ -87,6 +87,25 @@ def _public_key(blob: bytes) -> Ed25519PublicKey:
     return Ed25519PublicKey.from_public_bytes(raw)
 
 
+class HostKey(Key):
+    """A key for Conch, which asks it for its blob and a signature at every key exchange.
+
+    Conch's own looks each time what kind of key it has, which takes longer than to sign.
+    """
+
+    def __init__(self, pair: KeyPair, private: Ed25519PrivateKey) -> None:
+        super().__init__(private)  # type: ignore[no-untyped-call]
+        self._pair = pair
+
+    def blob(self) -> bytes:
+        """Return the public key as it travels."""
+        return self._pair.blob
+
+    def sign(self, data: bytes, signatureType: bytes | None = None) -> bytes:
+        """Return the SSH signature of *data*; there is one type of them."""
+        return self._pair.sign(data)
+
+
 class KeyPair:
     """An ed25519 key of ours.
 
@@ -97,7 +116,7 @@ class KeyPair:
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
-        self.conch_key = Key(private)
+        self.conch_key = HostKey(self, private)
         self.blob = NS(ED25519) + NS(private.public_key().public_bytes_raw())
         self.fingerprint = fingerprint(self.blob)
 

@@ -15,12 +15,13 @@ What it replaces, and why:
 * logging: a connection that comes and goes is no news, and the reason of its end goes to its owner.
 
 Of Conch's internals it touches these, here and nowhere else: ``_keyExchangeState``, which Conch's
-`ssh_KEXINIT` reads; `_keySetup`, which Conch's server calls with the shared secret; and `_getKey`.
+`ssh_KEXINIT` reads; and `_keySetup`, which Conch's server calls with the shared secret.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from attrs import frozen
 from twisted.conch.ssh.common import NS
@@ -39,7 +40,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import IReactorTime, ITCPTransport
 from twisted.python.failure import Failure
 
-from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
+from tower.conch.ciphers import CIPHERS, KEY_SIZES, make_opener, make_sealer
 from tower.conch.fields import Fields
 from tower.conch.kex import (
     EXCHANGES,
@@ -47,6 +48,7 @@ from tower.conch.kex import (
     STRICT_CLIENT,
     STRICT_SERVER,
     KexOrder,
+    derived,
     exchanges_of,
     goes_during_exchange,
     make_kexinit,
@@ -90,6 +92,10 @@ class Limits:
     held: int = 1 << 20
 
 
+#: What a connection may take if nothing else is said.
+DEFAULT_LIMITS = Limits()
+
+
 class HandshakeTimeout(PeerError):
     """The peer was not authenticated in time."""
 
@@ -107,6 +113,15 @@ class Disconnected(PeerError):
 
 class Closed(PeerError):
     """We closed the connection ourselves."""
+
+
+class _QuietLog:
+    """In place of Conch's log, which makes three lines about every key exchange that nobody reads."""
+
+    def debug(self, *_: object, **__: object) -> None:
+        """Say nothing."""
+
+    info = warn = error = failure = debug
 
 
 def nothing() -> None:
@@ -130,6 +145,8 @@ class SecureTransport(SSHTransportBase):
     supportedCiphers = list(CIPHERS)
     supportedMACs = PLACEHOLDER_MACS
     supportedCompressions = [b"none"]
+
+    _log: Any = _QuietLog()
 
     transport: ITCPTransport | None
     sealer: Sealer
@@ -302,7 +319,10 @@ class SecureTransport(SSHTransportBase):
 
     def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
         """Call the method or the service that a message is for."""
-        if messageNum in _KNOWN or (messageNum >= 50 and self.service is not None):
+        service = self.service
+        if messageNum >= 50 and service is not None:
+            service.packetReceived(messageNum, payload)
+        elif messageNum in _KNOWN:
             SSHTransportBase.dispatchMessage(self, messageNum, payload)
         else:
             self.sendUnimplemented()
@@ -422,16 +442,21 @@ class SecureTransport(SSHTransportBase):
         """Derive the keys (RFC 4253 section 7.2), send NEWKEYS, and seal with the new key from then on."""
         if self.sessionID is None:
             self.sessionID = exchangeHash
-        iv_out, iv_in, key_out, key_in = (
-            self._getKey(letter, sharedSecret, exchangeHash)
-            for letter in ((b"A", b"B", b"C", b"D") if self.isClient else (b"B", b"A", b"D", b"C"))
-        )
         agreed = self.nextEncryptions
-        self._incoming_keys = (agreed.inCipType, key_in, iv_in)
+        to_server, to_client = (b"A", b"C"), (b"B", b"D")
+        ours, theirs = (to_server, to_client) if self.isClient else (to_client, to_server)
+
+        common = (sharedSecret, exchangeHash, self.sessionID)
+
+        def keys(cipher: bytes, letters: tuple[bytes, bytes]) -> tuple[bytes, bytes, bytes]:
+            key_size, iv_size = KEY_SIZES[cipher]
+            return cipher, derived(letters[1], key_size, *common), derived(letters[0], iv_size, *common)
+
+        self._incoming_keys = keys(agreed.inCipType, theirs)
         self._order.agreed()
         self.sendPacket(MSG_NEWKEYS, b"")
         sequence = 0 if self._order.strict else self.sealer.sequence
-        self.sealer = make_sealer(agreed.outCipType, key_out, iv_out, sequence)
+        self.sealer = make_sealer(*keys(agreed.outCipType, ours), sequence)
         self._let_go()
         self.on_keys()
 

@@ -8,6 +8,7 @@ hellos are exchanged.  Its owner may then `release` the parsing of packets and t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 from attrs import frozen
@@ -37,7 +38,7 @@ from tower.conch.keepalive import KEEPALIVE, Keepalive
 from tower.conch.kex import ClientHalf, client_half
 from tower.conch.keys import KeyPair, fingerprint, verify
 from tower.conch.requests import ConnectionService, Mux, RequestRefused, Unanswered
-from tower.conch.secure import Limits, SecureTransport, nothing
+from tower.conch.secure import DEFAULT_LIMITS, Limits, SecureTransport, nothing
 from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 from tower.errors import PeerError
 
@@ -106,6 +107,11 @@ class ProxyPeer:
     name: str
     fingerprint: str
     hello: ProxyHello
+
+
+@lru_cache(maxsize=16)
+def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
+    return ProxyHello(version=__version__, host_keys=host_keys, keepalive=keepalive).encode()
 
 
 class _Tended(SecureTransport):
@@ -189,12 +195,10 @@ class ServerTransport(_Tended, SSHServerTransport):
         keepalive: float = 10.0,
         limits: Limits | None = None,
     ) -> None:
-        super().__init__(clock, keepalive, limits or Limits())
+        super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[AgentPeer] = Deferred()
         self._host_key = host_keys[0]
-        self._answer = ProxyHello(
-            version=__version__, host_keys=tuple(key.fingerprint for key in host_keys), keepalive=keepalive
-        )
+        self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
         self._auth = UserAuthServer(gate, self.limits.tries, self._accepted)
         self._claim: Claim | None = None
         self._hello: AgentHello | None = None
@@ -210,15 +214,14 @@ class ServerTransport(_Tended, SSHServerTransport):
         self.check_kexinit(packet)
         SSHServerTransport.ssh_KEXINIT(self, packet)
 
-    def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
-        """See `SecureTransport`; the packet of a key exchange that was guessed wrong is passed over."""
-        if self.ignoreNextPacket and messageNum == MSG_KEXDH_INIT:
+    def ssh_KEX_DH_GEX_REQUEST_OLD(self, packet: bytes) -> None:
+        """Message 30, in our exchanges the client's half; Conch answers with ours.
+
+        One that belongs to an exchange that was guessed wrong is passed over.
+        """
+        if self.ignoreNextPacket:
             self.ignoreNextPacket = False
             return
-        super().dispatchMessage(messageNum, payload)
-
-    def ssh_KEX_DH_GEX_REQUEST_OLD(self, packet: bytes) -> None:
-        """Message 30, in our exchanges the client's half; Conch answers with ours."""
         fields = Fields(packet)
         fields.string()
         fields.end()
@@ -247,7 +250,7 @@ class ServerTransport(_Tended, SSHServerTransport):
         if self._hello is not None:
             raise RequestRefused("a second hello")
         self._hello = AgentHello.decode(data)
-        return self._answer.encode()
+        return self._answer
 
     def _answered(self, name: bytes) -> None:
         if name == HELLO and self._claim is not None and self._hello is not None:
@@ -290,7 +293,7 @@ class ClientTransport(_Tended, SSHClientTransport):
     ) -> None:
         if not pinned:
             raise ValueError("an agent needs the fingerprint of its proxy's host key")
-        super().__init__(clock, keepalive, limits or Limits())
+        super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[ProxyPeer] = Deferred()
         self._cluster = cluster
         self._pinned = frozenset(pinned)

@@ -9,8 +9,6 @@ before it, three failures end the connection, and every failure looks the same f
 
 from __future__ import annotations
 
-import inspect
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -91,7 +89,7 @@ class UserAuthServer(SSHService):
         self._tries = tries
         self._accepted = accepted
         self._requests = 0
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[bytes] = []
         self._working = False
         self._over = False
         self.cluster = ""
@@ -112,15 +110,15 @@ class UserAuthServer(SSHService):
         if self._requests > REQUESTS or len(self._waiting) >= WAITING:
             raise PeerError("too many authentication requests")
         self._waiting.append(packet)
-        if not self._working:
-            self._working = True
-            Deferred.fromCoroutine(self._work()).addErrback(self._failed)
+        self._work()
 
-    async def _work(self) -> None:
-        """Answer what waits, in order."""
-        while self._waiting and not self._over:
-            await self._answer(self._waiting.popleft())
-        self._working = False
+    def _work(self) -> None:
+        """Answer what waits, in order, until there is a verdict to be waited for."""
+        try:
+            while self._waiting and not (self._over or self._working):
+                self._answer(self._waiting.pop(0))
+        except Exception:  # noqa: BLE001 - whatever it is, nobody is let in, and the others go on
+            self._failed(Failure())
 
     def _failed(self, failure: Failure) -> None:
         transport = self.transport
@@ -131,7 +129,7 @@ class UserAuthServer(SSHService):
         if transport is not None:
             transport.sendDisconnect(code, text.encode())
 
-    async def _answer(self, body: bytes) -> None:
+    def _answer(self, body: bytes) -> None:
         assert self.transport is not None
         assert self.transport.sessionID is not None
         method = method_of(body)
@@ -143,30 +141,45 @@ class UserAuthServer(SSHService):
             if not claim.proven:
                 self.transport.sendPacket(MSG_USERAUTH_PK_OK, NS(ED25519) + NS(claim.blob))
                 return
-            await self._decide(claim)
+            verdict = self._ask(claim)
+            if isinstance(verdict, bool):
+                self._judge(claim, verdict)
+                return
+        except (NotAccepted, Unauthorized) as error:
+            self._refuse(method, error)
+            return
+        self._working = True
+        Deferred.fromCoroutine(self._wait(method, claim, verdict)).addErrback(self._failed)
+
+    def _ask(self, claim: Claim) -> bool | Awaitable[bool | None]:
+        gate = self._gate
+        if claim.token is None:
+            return gate.is_enrolled(claim.cluster, claim.fingerprint)
+        return gate.enrol(claim.cluster, claim.token, claim.fingerprint, claim.blob)
+
+    async def _wait(self, method: bytes, claim: Claim, verdict: Awaitable[bool | None]) -> None:
+        """Answer when there is a verdict, and go on."""
+        try:
+            said = await verdict
+            if not self._over:
+                self._judge(claim, claim.token is not None or bool(said))
         except (NotAccepted, Unauthorized) as error:
             if not self._over:
                 self._refuse(method, error)
-        else:
-            if not self._over:
-                self._over = True
-                self.transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")
-                self._accepted(claim)
+        self._working = False
+        self._work()
 
-    async def _decide(self, claim: Claim) -> None:
-        """Return if the claim holds.
+    def _judge(self, claim: Claim, verdict: bool) -> None:
+        """Let in whose claim was found good.
 
-        :raise NotAccepted: the key is not enrolled.
-        :raise Unauthorized: the token is worth nothing.
+        :raise NotAccepted: it was not.
         """
-        if claim.token is not None:
-            await self._gate.enrol(claim.cluster, claim.token, claim.fingerprint, claim.blob)
-            return
-        verdict = self._gate.is_enrolled(claim.cluster, claim.fingerprint)
-        if inspect.isawaitable(verdict):
-            verdict = await verdict
         if not verdict:
             raise NotAccepted(f"the key {claim.fingerprint} may not serve it")
+        assert self.transport is not None
+        self._over = True
+        self.transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")
+        self._accepted(claim)
 
     def _refuse(self, method: bytes, error: Exception) -> None:
         assert self.transport is not None
