@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError
@@ -170,6 +173,18 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(near.log, ["closed"])
         self.failureResultOf(later[0], TunnelLost)
         self.assertEqual(self.near.mux.channels, {})
+
+    def test_freed(self) -> None:
+        """A channel that went with its tunnel is held by nobody."""
+        channel, _ = self.pair.open(Recorder(), Recorder())
+        channel.send(b"the busiest there is")
+        self.pair.pump()
+        held = weakref.ref(channel)
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.near.mux.lost(ConnectionError("cut"))
+        del channel
+        self.assertIsNone(held())
 
     def test_answer_after_the_tunnel(self) -> None:
         """Whoever was still dialling when the tunnel went hears so, or is not heard."""

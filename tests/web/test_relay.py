@@ -913,6 +913,20 @@ class GarbageTests(SynchronousTestCase):
         kit.tunnel.at_once = False
         self.assertNoGarbage(partial(go, upload))
 
+    def test_lost_channel(self) -> None:
+        """A channel that broke under a request leaves nothing behind."""
+        kit = Kit()
+
+        def broken() -> None:
+            user = kit.connect()
+            user.deliver(get())
+            kit.pipe.lose()
+            user.lose()
+            kit.tunnel.pipes.clear()
+            kit.tunnel.openings.clear()
+
+        self.assertNoGarbage(broken)
+
     def test_no_way(self) -> None:
         """Answers that say why there is no way into a cluster leave nothing behind."""
         kit = Kit()

@@ -429,6 +429,7 @@ class Mux:
         """End every channel; the tunnel is gone."""
         self._lost = reason
         self.turns.clear()
+        self._busiest = None  # or mux and channel would hold each other
         opening, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
         for number, waiting in opening.items():

@@ -58,6 +58,25 @@ class Tunnels(Protocol):
         """Wait for one, *timeout* s at most; errback `ClusterUnreachable`."""
 
 
+class _Nobody:
+    """The receiver of a channel that was discarded."""
+
+    def received(self, data: memoryview) -> None:
+        """Nobody wants it."""
+
+    def ended(self) -> None:
+        """Nobody waits for it."""
+
+    def drained(self) -> None:
+        """Nothing waits to be sent."""
+
+    def closed(self, reason: Exception) -> None:
+        """That was the aim."""
+
+
+_NOBODY = _Nobody()
+
+
 class Upstream:
     """One channel of a pool; while unused it is the channel's receiver and notices its end.
 
@@ -78,7 +97,7 @@ class Upstream:
     def discard(self) -> None:
         """Close it for good; it is not on its shelf any more."""
         self.shelf = None
-        self.channel.receiver = self
+        self.channel.receiver = _NOBODY  # not ourselves: one that is gone already keeps what it is given
         self.channel.abort()
 
     def _leave(self) -> None:
