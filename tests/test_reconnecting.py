@@ -174,6 +174,19 @@ class ReconnectingTests(SynchronousTestCase):
         self.fail()
         self.assertEqual((self.given_up, self.clock.getDelayedCalls()), (1, []))
 
+    def test_too_many_drained(self) -> None:
+        """A proxy that drains one tunnel after the other does not get more and more of them."""
+        self.service.startService()
+        tunnels = []
+        for _ in range(12):
+            tunnels.append(self.up())
+            tunnels[-1].drained_by_peer()
+            self.clock.advance(1)
+        self.assertEqual([tunnel.calls for tunnel in tunnels], [["abort"]] * 4 + [[]] * 8)
+        tunnels.append(self.up())
+        self.assertTrue(self.service.ready)
+        self.assertEqual(tunnels[4].calls, ["abort"])
+
     def test_proxy_drains(self) -> None:
         """When the proxy says that it stops, another tunnel is sought while the old one serves on."""
         self.service.startService()

@@ -19,6 +19,9 @@ from tower.web.dial import Backoff
 #: How often a stopping agent looks whether its streams are over, s.
 _LOOK = 0.1
 
+#: Tunnels at one time: the one in use, and those that a proxy drained while streams were in them.
+_MOST_TUNNELS = 8
+
 #: How long a closed tunnel may take to go, s.
 _CLOSING = 2.0
 
@@ -102,6 +105,9 @@ class Reconnecting(Service):
         if tunnel in self._live:
             self._state = "connected"
             self._log.info("connected to {peer}, version {version}", peer=tunnel.peer, version=tunnel.version)
+        for old in list(self._live)[:-_MOST_TUNNELS]:
+            self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_MOST_TUNNELS - 1)
+            old.abortConnection()
 
     def _changed(self, tunnel: Tunnel) -> None:
         """The proxy will soon be gone: look for another, or for itself after its restart."""
@@ -118,6 +124,10 @@ class Reconnecting(Service):
             if self.running:
                 self._log.warn("the tunnel to {peer} is lost: {reason}", peer=tunnel.peer, reason=str(reason))
                 self._later()
+        elif self.running:
+            self._log.info(
+                "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
+            )
         gone.callback(None)
 
     def _failed(self, failure: Failure) -> None:
