@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import threading
 import time
 from types import TracebackType
 from typing import Self
 
 from .person import Person
-from .programs import Program
+from .programs import LOOPBACK, Program
 
 PAUSE = 0.01  # s between two requests
 ENOUGH = 5  # requests that have to be answered
@@ -16,16 +17,53 @@ BOUND = 10.0  # s within which each is
 MIB = 2**20
 
 
+class Pings:
+    """Asks a backend through Tower, on one connection that is kept alive."""
+
+    def __init__(self, person: Person) -> None:
+        self._person = person
+        self._connection = person.connect(timeout=BOUND)
+
+    def __call__(self) -> None:
+        """Ask once."""
+        answer = self._person.ask(self._connection, f"{self._person.prefix}/ping")
+        told = answer.status, answer.read()
+        assert told == (200, b"pong"), told
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._connection.close()
+
+
+class HealthPage:
+    """Asks an agent how it is."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection(LOOPBACK, port, timeout=BOUND)
+
+    def __call__(self) -> None:
+        """Ask once."""
+        self._connection.request("GET", "/healthz")
+        answer = self._connection.getresponse()
+        told = answer.status, answer.read()
+        assert told[0] == 200, told
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._connection.close()
+
+
 class Neighbour:
-    """Asks on one connection that is kept alive, and watches the memory of the programs.
+    """Asks all the time, and watches the memory of the programs.
 
-    Used as a context manager; at its end it is an error if a request failed, hung, or a program grew.
+    Used as a context manager; at its end it is an error if a request failed or hung, or a program grew.
 
+    :param ask: asks once.
     :param growth: how much memory each program may take more than at the beginning, at any moment, B.
     """
 
-    def __init__(self, person: Person, *programs: Program, growth: int = 32 * MIB) -> None:
-        self._person = person
+    def __init__(self, ask: Pings | HealthPage, *programs: Program, growth: int = 32 * MIB) -> None:
+        self._ask = ask
         self._before = {program: program.memory() for program in programs}
         self._growth = growth
         self._most = dict(self._before)
@@ -60,14 +98,10 @@ class Neighbour:
                 raise AssertionError(f"{program.name} grew by {grown / MIB:.1f} MiB")
 
     def _run(self) -> None:
-        connection = self._person.connect(timeout=BOUND)
         try:
             while not self._ending.is_set():
                 began = time.monotonic()
-                answer = self._person.ask(connection, f"{self._person.prefix}/ping")
-                if (answer.status, answer.read()) != (200, b"pong"):
-                    self._trouble = f"it was answered with {answer.status}"
-                    return
+                self._ask()
                 self._slowest = max(self._slowest, time.monotonic() - began)
                 self._answered += 1
                 for program in self._before:
@@ -76,4 +110,4 @@ class Neighbour:
         except Exception as e:  # noqa: BLE001 - whatever it is, the test has to hear of it
             self._trouble = repr(e)
         finally:
-            connection.close()
+            self._ask.close()

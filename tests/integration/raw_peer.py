@@ -65,6 +65,7 @@ class RawPeer:
 
     :param ssh: our end of SSH, with which the handshake is done; None where the test does without.
     :param from_client: whether what we receive comes from a client: then we are the proxy.
+    :ivar is_client: whether we are the agent.
     :ivar reason: what the other side said when it disconnected.
     """
 
@@ -75,8 +76,10 @@ class RawPeer:
         self.socket = sock
         self.ssh: Any = ssh
         self.reason = ""
+        self.is_client = not from_client
         self._reader = FrameReader(from_client=from_client)
         self.writer = FrameWriter(to_server=not from_client)
+        self._begun = False
         self._inbox: list[bytes] = []
         self._unparsed: bytearray | None = None
         self._outlet = StringTransport()
@@ -87,6 +90,7 @@ class RawPeer:
 
     def begin(self) -> None:
         """Say the first words of SSH."""
+        self._begun = True
         self.ssh.makeConnection(self._outlet)
         self._flush()
 
@@ -157,7 +161,7 @@ class RawPeer:
             raise Gone(self.reason)
         view = memoryview(data)
         for piece in self._reader.feed(view):
-            if isinstance(piece, Control) or self.ssh is None:
+            if isinstance(piece, Control) or not self._begun:
                 continue
             payload = bytes(view[piece[0] : piece[1]])
             if self._unparsed is None:

@@ -1,0 +1,382 @@
+"""A proxy that has the pinned host key and breaks the protocol: the agent drops it, and comes back."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import re
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+from twisted.conch.ssh.common import NS
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.conch.packets import LONGEST_PACKET
+from tower.outgoing import DIAL_LIMIT
+from tower.web.frames import PING
+
+from .backends import Backend
+from .neighbours import HealthPage, Neighbour
+from .offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
+from .programs import LOOPBACK, Program, free_port, script, wait_for
+from .raw_peer import ADJUST, CLOSE, CONFIRM, DATA, END, OPEN, REFUSE, Gone, RawPeer, RawProxy, number
+
+MIB = 2**20
+CLUSTER = "alpha"
+REQUEST = b"GET /ping HTTP/1.1\r\nImpersonate-User: jane\r\nHost: x\r\n\r\n"
+DRAIN = b"\x50" + NS(b"drain@tower.kubesphere.io") + b"\0"
+
+
+class Bench:
+    """One agent for all of these tests, whose proxy is the test.
+
+    :ivar full: a listener with room for no more connections.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.backend = Backend(folder, CLUSTER)
+        self.proxy = RawProxy()
+        self.health_port = free_port()
+        self.full = socket.create_server((LOOPBACK, 0), backlog=0)
+        self.filling = [socket.socket() for _ in range(4)]
+        for each in self.filling:
+            each.setblocking(False)
+            each.connect_ex(self.full.getsockname())
+
+    def start(self) -> None:
+        """Start backend and agent."""
+        self.backend.start()
+        argv = [
+            *(script("twistd"), "-n", "--pidfile=", "tower-agent"),
+            f"--name={CLUSTER}",
+            f"--proxy-server=ws://{LOOPBACK}:{self.proxy.port}",
+            f"--host-key={self.proxy.host_key.fingerprint}",
+            f"--state-dir={self.folder / 'agent'}",
+            f"--kubeconfig={self.backend.kubeconfig(CLUSTER)}",
+            f"--health-address={LOOPBACK}:{self.health_port}",
+            f"--target=full={LOOPBACK}:{self.full.getsockname()[1]}",
+            *(self.backend.target(CLUSTER, kind) for kind in ("raw", "slow")),
+            *("--max-retry-interval=0.1s", "--keepalive=1s"),
+        ]
+        self.agent = Program("tower-agent", argv, self.folder)
+        self.agent.start()
+        self.proxy.accept().close()
+
+    def stop(self) -> None:
+        """End all of it."""
+        self.agent.stop()
+        self.backend.program.stop()
+        self.proxy.close()
+        for each in (self.full, *self.filling):
+            each.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@functools.cache
+def bench() -> Bench:
+    """Return the one bench of this run, which ends with the process."""
+    made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")))
+    owner = os.getpid()
+    atexit.register(lambda: made.stop() if os.getpid() == owner else None)
+    made.start()
+    return made
+
+
+class HostileProxyTestCase(SynchronousTestCase):
+    """What the tests here have in common."""
+
+    def setUp(self) -> None:
+        """Begin to watch: the agent has to stay well and small."""
+        self.bench = bench()
+        self.agent = self.bench.agent
+        self.before = len(self.agent.output())
+        watching = Neighbour(HealthPage(self.bench.health_port), self.agent)
+        watching.__enter__()
+        self.addCleanup(self._judge, watching)
+
+    def _judge(self, watching: Neighbour) -> None:
+        """The agent is well; it comes back and does its work."""
+        watching.__exit__(None, None, None)
+        self.assertTrue(self.agent.running(), self.agent.tail())
+        self.assertNotIn("Traceback", self.said())
+        peer = self.accepted()
+        self.serve(peer)
+        peer.close()
+
+    def accepted(self) -> RawPeer:
+        """Return the agent's next tunnel, authenticated."""
+        while True:
+            peer = self.bench.proxy.accept()
+            try:
+                peer.authenticate()
+            except (Gone, ConnectionError):
+                continue  # it had given up this one while nobody took it
+            self.addCleanup(peer.close)
+            return peer
+
+    def opened(
+        self, peer: RawPeer, target: str = "kubernetes", window: int = MIB, longest: int = MIB, ours: int = 5
+    ) -> int:
+        """Open a stream; return the agent's number of it."""
+        peer.say(opening(target, window, longest, ours))
+        answer = peer.next(CONFIRM, REFUSE)
+        self.assertEqual(answer[0], CONFIRM, answer)
+        return int.from_bytes(answer[5:9], "big")
+
+    def serve(self, peer: RawPeer) -> None:
+        """A request gets through."""
+        stream = self.opened(peer, ours=77)
+        peer.data(stream, REQUEST)
+        self.assertIn(b"HTTP/1.1 200 OK\r\n", peer.next(DATA))
+
+    def said(self) -> str:
+        """Return what the agent has said since the test began."""
+        return self.agent.output()[self.before :]
+
+    def assertDropped(self, peer: RawPeer, reason: str, what: str = "", *, known: bool = True) -> None:
+        """The agent closes the connection, and its log says about it what *reason*, a pattern, says."""
+        with contextlib.suppress(Gone):
+            peer.end()
+        peer.close()
+        line = r"the (?:drained )?tunnel to \S+ is (?:lost|gone): (.*)" if known else r"try \d+ failed: (.*)"
+        said = wait_for(f"a line about {what or reason}", lambda: re.findall(line, self.said()), 5)
+        self.assertRegex(said[-1], reason, what)
+        self.before = len(self.agent.output())
+
+
+def opening(target: str, window: int = MIB, longest: int = MIB, ours: int = 5) -> bytes:
+    """Return the message that opens a stream."""
+    return bytes((OPEN,)) + STREAM + number(ours, window, longest) + NS(target.encode())
+
+
+class DialTests(HostileProxyTestCase):
+    """What comes in place of a proxy's answer to the WebSocket handshake."""
+
+    def test_answers(self) -> None:
+        """Whatever it is, the agent says what was wrong and tries again."""
+        upgraded = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        for answer in (
+            b"",
+            b"SSH-2.0-x\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+            upgraded + b"Sec-WebSocket-Accept: wrong\r\nSec-WebSocket-Protocol: tower-v2\r\n\r\n",
+            b"HTTP/1.1 101 " + b"x" * 100_000,
+            upgraded + b"X-Y: z\r\n" * 20_000,
+        ):
+            sock, _ = self.bench.proxy.bare()
+            with sock, contextlib.suppress(ConnectionError):
+                sock.sendall(answer)
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(4096):
+                    pass
+            wait_for(f"a line about {answer[:80]!r}", lambda: re.search(r"try \d+ failed: ", self.said()), 5)
+            self.before = len(self.agent.output())
+
+
+class OffenceTests(HostileProxyTestCase):
+    """One wrong word."""
+
+    def test_authenticated(self) -> None:
+        """After authentication each of `OFFENCES` costs the tunnel, and the log says which it was."""
+        for name, (offend, reason) in OFFENCES.items():
+            peer = self.accepted()
+            offend(peer)
+            self.assertDropped(peer, reason, name)
+
+    def test_unauthenticated(self) -> None:
+        """In place of a handshake, each of `EARLY_OFFENCES` is a failed try."""
+        for name, (offend, reason) in EARLY_OFFENCES.items():
+            if name == "HTTP":
+                continue  # a client has to bear some lines before the version
+            peer = self.bench.proxy.accept()
+            with contextlib.suppress(ConnectionError):
+                offend(peer)
+            self.assertDropped(peer, reason, name, known=False)
+
+    def test_streams(self) -> None:
+        """What RFC 4254 forbids on an open stream costs the tunnel."""
+        for name, payloads, reason in (
+            ("more than the window", [bytes((DATA,)) + b"%b" + NS(bytes(65537))], "65537 B came where 65536"),
+            (
+                "a window of more than 2**32 - 1",
+                [bytes((ADJUST,)) + b"%b" + number(MOST)],
+                "a window of more",
+            ),
+            ("two ends", [bytes((END,)) + b"%b"] * 2, "a second end|which is not open"),
+            (
+                "data after the end",
+                [bytes((END,)) + b"%b", bytes((DATA,)) + b"%b" + NS(b"x")],
+                "end|not open",
+            ),
+            ("two closes", [bytes((CLOSE,)) + b"%b"] * 2, "message 97 for channel"),
+        ):
+            peer = self.accepted()
+            stream = number(self.opened(peer, "slow"))
+            peer.say(*(payload.replace(b"%b", stream) for payload in payloads))
+            self.assertDropped(peer, reason, name)
+
+
+class StreamTests(HostileProxyTestCase):
+    """Streams of a proxy that means its agents ill."""
+
+    def test_what_is_refused(self) -> None:
+        """Streams that are none, to targets that nobody listed, or in packets too short, are refused."""
+        peer = self.accepted()
+        other = bytes((OPEN,)) + NS(b"direct-tcpip") + number(1, MIB, MIB) + NS(b"10.0.0.1") + number(22)
+        nameless = bytes((OPEN,)) + STREAM + number(1, MIB, MIB)
+        for payload, code in (
+            (other, b"not-allowed: "),
+            (nameless, b"not-allowed: "),
+            (opening("kubernetes") + b"more", b"not-allowed: "),
+            (opening("raw", longest=1023), b"not-allowed: "),
+            (opening("nobody"), b"no-such-target: "),
+            (opening("10.0.0.1:22"), b"no"),
+            (opening("x" * 100_000), b"no"),
+        ):
+            peer.say(payload)
+            self.assertIn(code, peer.next(REFUSE, CONFIRM))
+        self.serve(peer)
+
+    def test_too_many_dials(self) -> None:
+        """Of more streams than may be dialled at once the rest hears that the agent is busy; none leaks."""
+        before = self.agent.descriptors()
+        peer = self.accepted()
+        peer.say(*(opening("full", ours=one) for one in range(DIAL_LIMIT + 50)))
+        for _ in range(50):
+            self.assertIn(b"busy: ", peer.next(REFUSE, CONFIRM))
+        self.assertGreater(self.agent.descriptors(), before + DIAL_LIMIT // 2)
+        peer.close()
+        wait_for("the dials to end", lambda: self.agent.descriptors() <= before + 1, 8)
+
+    def test_heads(self) -> None:
+        """A head that has not the one form is answered with 403, and nothing reaches the backend."""
+        served = self.bench.backend.report()["served"]
+        path = b"/marks/jane@alpha/1?size=1 HTTP/1.1\r\n"
+        for head in (
+            b"GET " + path + b"Host: x\r\n\r\n",
+            b"GET " + path + b"Impersonate-User: system:masters\r\nHost: x\r\n\r\n",
+            b"GET " + path + b"Impersonate-User: jane\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n",
+            b"GET " + path + b"Impersonate-User: jane\r\nHost: x\r\nimpersonate_user: joe\r\n\r\n",
+            b"GET " + path + b"Impersonate-User: jane\nHost: x\r\n\r\n",
+            b"GET " + path + b"Impersonate-User: jane\r\nHost: x\r\nX: " + b"y" * 70_000,
+        ):
+            peer = self.accepted()
+            stream = self.opened(peer)
+            for begin in range(0, len(head), 30_000):
+                peer.data(stream, head[begin : begin + 30_000])
+            self.assertIn(b"HTTP/1.1 403 ", peer.next(DATA))
+            self.assertEqual(peer.next(END, DATA)[0], END)
+            peer.close()
+        self.assertEqual(self.bench.backend.report()["served"], served)
+
+    def test_smuggled(self) -> None:
+        """What follows a body is a head and is checked as one."""
+        peer = self.accepted()
+        stream = self.opened(peer)
+        fields = b"Impersonate-User: jane\r\nHost: x\r\n\r\n"
+        smuggled = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+        peer.data(stream, b"POST /ping HTTP/1.1\r\nContent-Length: 2\r\n" + fields + b"ok" + smuggled)
+        came = peer.next(DATA)
+        while peer.next(DATA, END)[0] == DATA:
+            came += peer.next(DATA)
+        self.assertNotIn(b"pong", came)
+
+    def test_no_credit(self) -> None:
+        """Where no window is granted the agent stops reading; a grant of 2**32 - 1 that nobody reads, too."""
+        for window in (0, MOST):
+            peer = self.accepted()
+            peer.say(*(opening("slow", window, MOST, one) for one in range(20)))
+            for _ in range(20):
+                self.assertEqual(peer.next(CONFIRM, REFUSE)[0], CONFIRM)
+            wait_for("the target to stand still", self.stands_still, 10, 0)
+            peer.close()
+
+    def stands_still(self) -> bool:
+        """Say whether nothing more is read from the target for a while."""
+        before = self.bench.backend.report()["flooded"]
+        time.sleep(0.3)
+        return bool(self.bench.backend.report()["flooded"] == before)
+
+
+class FloodTests(HostileProxyTestCase):
+    """Too much of what is allowed once."""
+
+    def test_opens(self) -> None:
+        """Who opens streams and reads no refusal is dropped."""
+        peer = self.accepted()
+        self.assertFalse(peer.storm(opening("nobody"), 400_000))
+        self.assertDropped(peer, "does not take what it asks for")
+
+    def test_requests(self) -> None:
+        """More than so many global requests at once are too many, and unknown messages likewise."""
+        for payload, reason in (
+            (b"\x50" + NS(b"keepalive@openssh.com") + b"\1", "too many global requests"),
+            (DRAIN, "too many global requests"),
+            (b"\xc0nobody knows", "too many unknown messages"),
+        ):
+            peer = self.accepted()
+            peer.storm(payload, 1000, 100)
+            self.assertDropped(peer, reason)
+
+    def test_pings(self) -> None:
+        """Who asks for pongs and takes none is dropped."""
+        peer = self.accepted()
+        pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
+        self.assertFalse(peer.flood(pings for _ in range(2000)))
+        self.assertDropped(peer, "does not take what it asks for")
+
+    def test_idle_talk(self) -> None:
+        """What is to be ignored is, and keys that change again and again only take their time."""
+        peer = self.accepted()
+        for payload in (b"\x02" + NS(bytes(50)), b"\x04\0" + NS(b"debug") + NS(b""), b"\x33"):
+            self.assertTrue(peer.storm(payload, 20_000))
+        self.assertTrue(peer.flood(peer.writer.wrap(b"") * 1000 for _ in range(100)))
+        for _ in range(50):
+            peer.rekey()
+        self.serve(peer)
+
+    def test_drains(self) -> None:
+        """A proxy that drains every tunnel does not make the agent hold more and more of them."""
+        before = self.agent.descriptors()
+        for _ in range(20):
+            self.accepted().say(DRAIN)
+            self.assertLess(self.agent.descriptors(), before + 12)
+        self.assertIn("drained more than", self.said())
+
+
+class KeyExchangeTests(HostileProxyTestCase):
+    """What may not be said while keys are changed (RFC 4253 section 7.1)."""
+
+    def begun(self) -> RawPeer:
+        """Return a tunnel on which we sent our KEXINIT and nothing more."""
+        peer = self.accepted()
+        peer.ssh.start_rekey()
+        peer._flush()
+        return peer
+
+    def test_forbidden(self) -> None:
+        """Between KEXINIT and NEWKEYS nothing about streams, no request and no second KEXINIT may come."""
+        for payload in (opening("raw"), bytes((ADJUST,)) + number(0, 1), DRAIN):
+            peer = self.begun()
+            peer.say(payload)
+            self.assertDropped(peer, f"message {payload[0]} instead of 31 may not come now")
+        peer = self.begun()
+        peer.say(peer.ssh.ourKexInitPayload)
+        self.assertDropped(peer, "message 20 instead of 31 may not come now")
+
+
+class StallTests(HostileProxyTestCase):
+    """A proxy that begins and does not go on."""
+
+    def test_partial_packet(self) -> None:
+        """A packet that does not end is no sign of life."""
+        peer = self.accepted()
+        peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))
+        self.assertDropped(peer, "nothing came from the peer")
