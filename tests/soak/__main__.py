@@ -48,8 +48,9 @@ class Soak:
     :ivar errors: what else went wrong, in words.
     """
 
-    def __init__(self, folder: Path, seed: int, deeds: dict[Deed, int]) -> None:
+    def __init__(self, folder: Path, seed: int, deeds: dict[Deed, int], rest: float) -> None:
         self._folder = folder
+        self._rest = rest
         self.deeds = deeds
         self._random = random.Random(seed)
         self._lock = threading.Lock()
@@ -155,7 +156,7 @@ class Soak:
             else:
                 with self._lock:
                     self.done[deed.__name__] += count
-            self._ending.wait(user.random.uniform(0, 0.2))
+            self._ending.wait(user.random.uniform(0, 2 * self._rest))
 
     def _note(self, text: str) -> None:
         with self._lock:
@@ -224,12 +225,15 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=30.0, help="time between lines, s")
     names = [deed.__name__ for deed in DEEDS]
     parser.add_argument("--only", metavar="DEED", choices=names, nargs="*", help=f"of {', '.join(names)}")
+    parser.add_argument(
+        "--rest", type=float, default=0.1, help="mean pause between deeds, s: more is less load"
+    )
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with ExitStack() as stack:
         deeds = {deed: count for deed, count in DEEDS.items() if deed.__name__ in (options.only or names)}
-        soak = Soak(Path(tempfile.mkdtemp(prefix="tower-soak-")), options.seed, deeds)
+        soak = Soak(Path(tempfile.mkdtemp(prefix="tower-soak-")), options.seed, deeds, options.rest)
         soak.start(stack)
         wrong = watch_over(soak, options.seconds, options.every)
     for text in wrong[:SHOWN]:
