@@ -112,7 +112,7 @@ class GCMSealer(_Invocations):
         length = _LENGTH.pack(len(plain))
         invocation = self._invocation
         self._invocation = invocation + 1
-        self.octets += size
+        self.octets += len(plain)
         return length + self._encrypt(_NONCE.pack(self._fixed, invocation & _WRAP), plain, length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
@@ -124,7 +124,7 @@ class GCMSealer(_Invocations):
         out[:4] = length = _LENGTH.pack(end)
         invocation = self._invocation
         self._invocation = invocation + 1
-        self.octets += size
+        self.octets += end
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
         self._encrypt_into(nonce, plain[:end], length, out[4 : 4 + end + TAG])
         return 4 + end + TAG
@@ -250,5 +250,5 @@ class ChaChaOpener(CopyingOpener):
             if not compare_digest(expected, view[-TAG:]):
                 raise BadPacket("a packet is not authentic")
         end = payload_end(plain[0], len(plain))
-        self._count(end)
+        self._count(len(plain))
         return plain[1:end]

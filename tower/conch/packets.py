@@ -46,7 +46,7 @@ class Sealer(Protocol):
 
     :ivar sequence: number of the next packet, modulo 2**32.
     :ivar packets: packets sealed with this key.
-    :ivar octets: payload bytes sealed with this key.
+    :ivar octets: bytes sealed with this key: at least 8 for each packet, so they bound the packets, too.
     """
 
     octets: int

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.conch.ssh.transport import (
@@ -64,8 +64,9 @@ from tower.pipes import Buffer
 _UNKNOWN_MESSAGES = 100
 #: How long a connection that we closed may take to be flushed, s.
 _CLOSE_GRACE = 5.0
-#: A key is changed after so many packets whatever `Limits` say (RFC 4344 section 3.1).
-_REKEY_PACKETS = 1 << 30
+#: A key is changed after so many bytes whatever `Limits` say.  The smallest packets count as 8, so this is
+#: after 2**30 packets at the latest (RFC 4344 section 3.1).
+_REKEY_OCTETS = 8 << 30
 
 
 @frozen
@@ -86,7 +87,7 @@ class Limits:
     tries: int = 3
     early_packet: int = 35_000
     early_bytes: int = 256 * 1024
-    rekey_bytes: int = 1 << 30
+    rekey_bytes: int = field(default=1 << 30, converter=lambda wanted: min(int(wanted), _REKEY_OCTETS))
     rekey_seconds: float = 3600.0
     exchange: float = 60.0
     held: int = 1 << 20
@@ -398,13 +399,7 @@ class SecureTransport(SSHTransportBase):
     def rekey_if_due(self) -> None:
         """Begin a key exchange if the keys have sealed or opened enough; cheap, call it often."""
         limit = self.limits.rekey_bytes
-        sealer, opener = self.sealer, self.opener
-        if (
-            sealer.octets >= limit
-            or opener.octets >= limit
-            or sealer.packets >= _REKEY_PACKETS
-            or opener.packets >= _REKEY_PACKETS
-        ):
+        if self.sealer.octets >= limit or self.opener.octets >= limit:
             self.start_rekey()
 
     def sendKexInit(self) -> None:

@@ -290,6 +290,8 @@ class Tunnel:
         if buffer is None:
             self._buffer = buffer = POOL.take()
             self._have = len(self._rest)
+            if not self._have:
+                return buffer
             buffer[: self._have] = self._rest
             self._rest = b""
         return buffer[self._have :]
@@ -316,8 +318,11 @@ class Tunnel:
                     break
         except PeerError as e:
             self._ssh.fail(e)
-        self._keep(buffer, tail if self.disconnecting else begin, tail)
-        self._ssh.rekey_if_due()
+        if begin == tail or self.disconnecting:
+            self._buffer = None
+            POOL.give_back(buffer)
+        else:
+            self._keep(buffer, begin, tail)
 
     def _keep(self, buffer: memoryview, begin: int, tail: int) -> None:
         """Keep what is left of a packet: alone if it is little, else at the front of its buffer."""

@@ -11,6 +11,7 @@ cover is encrypted, so a generator of the process is good enough.
 from __future__ import annotations
 
 import random
+from struct import Struct
 from typing import NamedTuple
 
 from tower.errors import PeerError
@@ -24,6 +25,9 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 #: Longest header that `FrameWriter` makes; leave so much room before the payload, B.
 LONGEST_HEADER = 14
+
+_KEY = Struct("<I")
+_SHORT = Struct(">BBH")
 
 #: From this size on the C code is faster than one operation on a big integer, B.
 _SMALL = 512
@@ -83,6 +87,7 @@ class FrameReader:
 
     def __init__(self, *, from_client: bool) -> None:
         self._masked = from_client
+        self._mask_bit = 128 if from_client else 0
         self._head = b""
         self._left = 0
         self._key = 0
@@ -112,7 +117,8 @@ class FrameReader:
             until = position + size
             if self._masked:
                 mask(data[position:until], self._key)
-                self._key = _rotated(self._key, size)
+                if size < self._left:
+                    self._key = _rotated(self._key, size)
             self._left -= size
             if self._control is None:
                 found.append((position, until))
@@ -129,7 +135,29 @@ class FrameReader:
         self._control, self._control_payload = None, b""
 
     def _read_head(self, data: memoryview, position: int) -> int:
-        """Read the next frame's header; keep what is there in ``_head`` if it is not whole."""
+        """Read the next frame's header; keep what is there in ``_head`` if it is not whole.
+
+        Nearly every frame is a whole binary message of less than 64 KiB, so those are looked at first.
+        """
+        if self._head or self._in_message or len(data) - position < LONGEST_HEADER:
+            return self._read_any_head(data, position)
+        length = data[position + 1] ^ self._mask_bit
+        if data[position] != 128 | BINARY or length > 126:
+            return self._read_any_head(data, position)
+        after = position + 2
+        if length == 126:
+            length = data[after] << 8 | data[after + 1]
+            if length < 126:
+                return self._read_any_head(data, position)
+            after += 2
+        if self._masked:
+            (self._key,) = _KEY.unpack_from(data, after)
+            after += 4
+        self._left = length
+        return after
+
+    def _read_any_head(self, data: memoryview, position: int) -> int:
+        """Do the same for any frame, and refuse what is none."""
         kept = len(self._head)
         head = self._head + bytes(data[position : position + LONGEST_HEADER - kept])
         self._head = b""
@@ -210,7 +238,7 @@ class FrameWriter:
         if size < 126:
             head = bytes((128 | opcode, flag | size))
         elif size < 65536:
-            head = bytes((128 | opcode, flag | 126, size >> 8, size & 255))
+            head = _SHORT.pack(128 | opcode, flag | 126, size)
         else:
             head = bytes((128 | opcode, flag | 127)) + size.to_bytes(8, "big")
         return head + key.to_bytes(4, "little") if self._masked else head
