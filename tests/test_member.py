@@ -59,17 +59,17 @@ class MemberTests(SynchronousTestCase):
     def test_token(self) -> None:
         """Address, host field and token come from the kubeconfig."""
         member = Member.from_kubeconfig(self.kubeconfig())
-        self.assertEqual((member.host, member.port, member.prefix), ("10.0.0.1", 6443, b""))
-        self.assertEqual(member.host_line, b"Host: 10.0.0.1:6443\r\n")
-        self.assertEqual(member.credential_line, b"Authorization: Bearer s3cret\r\n")
+        self.assertEqual((member.host, member.port, member.upstream().prefix), ("10.0.0.1", 6443, b""))
+        self.assertEqual(member.upstream().host_line, b"Host: 10.0.0.1:6443\r\n")
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer s3cret\r\n")
         self.assertEqual(member.server_name, "10.0.0.1")
         self.assertEqual(member.warnings, [])
 
     def test_address(self) -> None:
         """Default ports, IPv6 and a path in the URL."""
         member = Member.from_kubeconfig(self.kubeconfig({"server": "https://[fd00::1]/k8s/c-1/"}))
-        self.assertEqual((member.host, member.port, member.prefix), ("fd00::1", 443, b"/k8s/c-1"))
-        self.assertEqual(member.host_line, b"Host: [fd00::1]\r\n")
+        self.assertEqual((member.host, member.port, member.upstream().prefix), ("fd00::1", 443, b"/k8s/c-1"))
+        self.assertEqual(member.upstream().host_line, b"Host: [fd00::1]\r\n")
 
     def test_server_name(self) -> None:
         """The name to verify may differ from the address."""
@@ -81,9 +81,11 @@ class MemberTests(SynchronousTestCase):
         path = self.kubeconfig({"server": "https://10.0.0.1:6443/prefix"})
         member = Member.from_kubeconfig(path, "kubernetes.default.svc")
         self.assertEqual((member.host, member.port), ("kubernetes.default.svc", 443))
-        self.assertEqual((member.server_name, member.prefix), ("kubernetes.default.svc", b"/prefix"))
         self.assertEqual(
-            Member.from_kubeconfig(path, "[fd00::1]:6443").host_line, b"Host: [fd00::1]:6443\r\n"
+            (member.server_name, member.upstream().prefix), ("kubernetes.default.svc", b"/prefix")
+        )
+        self.assertEqual(
+            Member.from_kubeconfig(path, "[fd00::1]:6443").upstream().host_line, b"Host: [fd00::1]:6443\r\n"
         )
         self.assertIn("'a b'", self.wrong(service="a b"))
 
@@ -91,7 +93,7 @@ class MemberTests(SynchronousTestCase):
         """A server without TLS is used as long as no token would show."""
         member = Member.from_kubeconfig(self.kubeconfig({"server": "http://127.0.0.1:8001"}, {}))
         self.assertIsNone(member.tls)
-        self.assertEqual((member.credential_line, len(member.warnings)), (b"", 1))
+        self.assertEqual((member.upstream().credential_line, len(member.warnings)), (b"", 1))
         self.assertIn("https", self.wrong({"server": "http://127.0.0.1:8001"}))
 
     def test_proxy_url(self) -> None:
@@ -128,11 +130,13 @@ class MemberTests(SynchronousTestCase):
         """A rotated token file is followed; line ends around the token do not count."""
         path = self.write("token", "one\n")
         member = Member.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token", "token": "other"}))
-        self.assertEqual(member.credential_line, b"Authorization: Bearer one\r\n")
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
         self.assertFalse(member.refresh())
         self.write("token", " two \n\n")
+        before = member.upstream()
         self.assertTrue(member.refresh())
-        self.assertEqual(member.credential_line, b"Authorization: Bearer two\r\n")
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer two\r\n")
+        self.assertIsNot(member.upstream(), before)
         path.unlink()
         self.assertFalse(member.refresh())
 
@@ -147,11 +151,11 @@ class MemberTests(SynchronousTestCase):
         self.write("token", "")
         self.assertFalse(member.refresh())
         self.assertFalse(member.refresh())
-        self.assertEqual(member.credential_line, b"Authorization: Bearer one\r\n")
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
         self.assertEqual(len([e for e in events if e.get("log_namespace") == "tower.member.Member"]), 1)
         self.write("token", "two")
         self.assertTrue(member.refresh())
-        self.assertEqual(member.credential_line, b"Authorization: Bearer two\r\n")
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer two\r\n")
 
     def test_no_token_file(self) -> None:
         """A token file that is missing or empty from the start is named."""
@@ -181,7 +185,7 @@ class MemberTests(SynchronousTestCase):
         user = {"client-certificate": "client.crt", "client-key": "client.key"}
         member = Member.from_kubeconfig(self.kubeconfig({}, user))
         context = member.tls
-        self.assertEqual((member.credential_line, member.warnings), (b"", []))
+        self.assertEqual((member.upstream().credential_line, member.warnings), (b"", []))
         certificate, key = issue("agent")
         self.write("client.crt", pem(certificate))
         self.assertFalse(member.refresh())  # half a rotation: no pair yet
@@ -197,7 +201,7 @@ class MemberTests(SynchronousTestCase):
         environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
         member = Member(lambda: in_cluster_access(environ, self.directory))
         self.assertEqual((member.host, member.port), ("fd00::1", 6443))
-        self.assertEqual(member.credential_line, b"Authorization: Bearer one\r\n")
+        self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
         self.write("token", "two")
         self.assertTrue(member.refresh())
 

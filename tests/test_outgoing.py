@@ -25,9 +25,22 @@ class FakeMember:
     port: int = 6443
     tls: object = "tls"
     server_name: str = "kubernetes"
-    prefix: bytes = b""
-    host_line: bytes = b"Host: kubernetes\r\n"
-    credential_line: bytes = b"Authorization: Bearer s3cret\r\n"
+
+
+class APIServer:
+    """What a head needs to know of it."""
+
+    prefix = b""
+    host_line = b"Host: kubernetes\r\n"
+    credential_line = b"Authorization: Bearer s3cret\r\n"
+
+
+_API_SERVER = APIServer()
+
+
+def api_server() -> APIServer:
+    """Return it, always the same."""
+    return _API_SERVER
 
 
 class FakeIncoming:
@@ -63,7 +76,7 @@ class OutgoingTests(SynchronousTestCase):
         self.outgoing = Outgoing(
             None,
             cast(Member, member),
-            HeadPolicy(member),
+            HeadPolicy(api_server),
             Targets([Target("db", "10.0.0.5", 5432)]),
             connect=self.connect,
         )

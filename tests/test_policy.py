@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from attrs import define
+from attrs import evolve, frozen
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
 from tower.policy import (
     CHUNKED,
+    KNOWN_FIELDS,
+    LONGEST_KNOWN,
     HeadPolicy,
     Refusal,
     Rewritten,
@@ -23,7 +25,7 @@ JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: 
 REST = b"Host: tower.example:8443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
 
 
-@define
+@frozen
 class FakeUpstream:
     """An API server, as far as a head needs to know it."""
 
@@ -36,7 +38,7 @@ class HeadPolicyTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a policy in front of a server that wants a token."""
         self.upstream = FakeUpstream()
-        self.policy = HeadPolicy(self.upstream)
+        self.policy = HeadPolicy(lambda: self.upstream)
 
     def accept(self, head: bytes) -> Rewritten:
         """Return what becomes of a head that is to be accepted."""
@@ -90,21 +92,61 @@ class HeadPolicyTests(SynchronousTestCase):
 
     def test_rotated_credential(self) -> None:
         """A new token counts from the next request on."""
-        self.upstream.credential_line = b"Authorization: Bearer n3w\r\n"
+        self.assertIn(b"Bearer s3cret\r\n\r\n", self.accept(LINE + JANE + REST + b"\r\n").head)
+        self.upstream = evolve(self.upstream, credential_line=b"Authorization: Bearer n3w\r\n")
         self.assertIn(b"Bearer n3w\r\n\r\n", self.accept(LINE + JANE + REST + b"\r\n").head)
 
     def test_client_certificate(self) -> None:
         """With a client certificate no credential is added."""
-        self.upstream.credential_line = b""
+        self.upstream = evolve(self.upstream, credential_line=b"")
         self.assertTrue(self.accept(LINE + JANE + REST + b"\r\n").head.endswith(b"kubectl\r\n\r\n"))
 
     def test_prefix(self) -> None:
         """A server URL with a path has it in front of every path."""
-        self.upstream.prefix = b"/k8s/c-1"
+        self.upstream = evolve(self.upstream, prefix=b"/k8s/c-1")
         head = self.accept(LINE + b"Content-Length: 2\r\n" + JANE + REST + b"\r\n").head
         self.assertTrue(
             head.startswith(b"GET /k8s/c-1/api/v1/pods?limit=500 HTTP/1.1\r\nContent-Length: 2\r\n" + JANE)
         )
+
+    def test_known_fields(self) -> None:
+        """Fields that came before make no difference to what is sent, nor to what is refused."""
+        for settings in ({}, {"impersonate": False}, {"allow_system": True}):
+            for prefix in (b"", b"/k8s/c-1"):
+                self.upstream = evolve(self.upstream, prefix=prefix)
+                self.policy = HeadPolicy(lambda: self.upstream, **settings)
+                for line in (LINE, b"DELETE / HTTP/1.1\r\n", b"GET /a?b=%20 HTTP/1.1\r\n"):
+                    once = HeadPolicy(lambda: self.upstream, **settings)
+                    for fields in (
+                        JANE + REST,
+                        JANE.replace(b"jane", b"joe") + REST,
+                        JANE + REST + b"A: b\r\n",
+                    ):
+                        head = line + fields + b"\r\n"
+                        self.assertEqual(self.accept(head), once.rewrite(head))
+                        self.assertEqual(self.accept(head), once.rewrite(head))
+        for line in (b"GET /\xff HTTP/1.1\r\n", b"CONNECT / HTTP/1.1\r\n", b"GET / HTTP/1.0\r\n", b""):
+            self.refuse(line + JANE + REST + b"\r\n")
+        self.refuse(LINE + LINE + JANE + REST + b"\r\n")
+
+    def test_known_fields_do_not_hide_a_body(self) -> None:
+        """The same fields with a body, or with an upgrade, are another thing."""
+        self.assertEqual(self.accept(LINE + JANE + REST + b"\r\n").length, 0)
+        for _ in range(2):
+            self.assertEqual(self.accept(LINE + b"Content-Length: 7\r\n" + JANE + REST + b"\r\n").length, 7)
+            upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
+            self.assertTrue(self.accept(LINE + JANE + REST + upgrade + b"\r\n").upgrade)
+
+    def test_known_fields_are_bounded(self) -> None:
+        """However many fields come, and however long, few are kept; all are answered as the first."""
+        known = self.policy._known
+        for number in range(2 * KNOWN_FIELDS + 2):
+            field = b"X-A: %d\r\n" % number
+            self.assertIn(field, self.accept(LINE + JANE + REST + field + b"\r\n").head)
+            self.assertLessEqual(len(known), KNOWN_FIELDS)
+        size = len(known)
+        self.accept(LINE + JANE + REST + b"X-A: %b\r\n\r\n" % (b"a" * LONGEST_KNOWN))
+        self.assertEqual(len(known), size)
 
     def test_repr(self) -> None:
         """The credential does not show in a repr."""
@@ -196,14 +238,14 @@ class HeadPolicyTests(SynchronousTestCase):
 
     def test_allow_system_identities(self) -> None:
         """The owner may allow them."""
-        self.policy = HeadPolicy(self.upstream, allow_system=True)
+        self.policy = HeadPolicy(lambda: self.upstream, allow_system=True)
         head = LINE + b"Impersonate-User: admin\r\nImpersonate-Group: system:masters\r\n" + REST + b"\r\n"
         self.assertIn(b"system:masters", self.accept(head).head)
         self.refuse(LINE + REST + b"\r\n", "names no user")
 
     def test_no_impersonation(self) -> None:
         """The owner may have all act as the agent: the user is dropped, the rest of the rules stay."""
-        self.policy = HeadPolicy(self.upstream, impersonate=False)
+        self.policy = HeadPolicy(lambda: self.upstream, impersonate=False)
         answer = self.accept(LINE + b"Content-Length: 3\r\n" + JANE + REST + b"\r\n")
         self.assertEqual(
             answer.head,

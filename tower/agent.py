@@ -212,7 +212,7 @@ class Agent(MultiService):
             targets.append(Target("kubesphere", *parse_address(options["kubesphere-service"], 80)))
         self._targets = Targets(targets)
         policy = HeadPolicy(
-            self.member,
+            self.member.upstream,
             allow_system=bool(options["allow-system-identities"]),
             impersonate=not options["no-impersonation"],
         )

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
-from tower.policy import parse_address
+from tower.policy import Upstream, parse_address
 
 #: Where Kubernetes puts a pod's service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -123,20 +123,9 @@ class Member:
         """The name that its certificate must have."""
         return self._upstream.server_name
 
-    @property
-    def prefix(self) -> bytes:
-        """See `tower.policy.Upstream`."""
-        return self._upstream.prefix
-
-    @property
-    def host_line(self) -> bytes:
-        """See `tower.policy.Upstream`."""
-        return self._upstream.host_line
-
-    @property
-    def credential_line(self) -> bytes:
-        """See `tower.policy.Upstream`."""
-        return self._upstream.credential_line
+    def upstream(self) -> Upstream:
+        """Return what the heads of requests need; another object after each change."""
+        return self._upstream
 
     @property
     def warnings(self) -> list[str]:

@@ -7,7 +7,7 @@ fails closed: a request that is not plainly somebody else's is never sent with t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from attrs import frozen
@@ -34,6 +34,13 @@ _REST = rb"(?:(?!" + _PLACED + rb")" + _TOKEN + rb"++: " + _VALUE + rb"\r\n"
 # A raw stream in which HTTP goes on (h2c) would take requests past this check.
 _UPGRADE = rb"|(?i:upgrade): (?!(?i:h2|http|tls))[!#-+\--~]++\r\n|(?i:connection: (upgrade))\r\n)*+"
 
+_REQUEST_LINE = rb"(?!CONNECT )[A-Z]++ /[!-~]*+ HTTP/1\.1\r\n"
+_LINE = re.compile(_REQUEST_LINE)
+
+#: Fields of requests without a body that are known to be good: how many, and of what length at the most, B.
+KNOWN_FIELDS = 256
+LONGEST_KNOWN = 4096
+
 _TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 _TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
 
@@ -42,8 +49,7 @@ def _canonical(identity: bytes) -> re.Pattern[bytes]:
     """Return the one form of head that is accepted; groups: length, chunked, who, upgrade, host, upgrade."""
     rest = _REST + _UPGRADE
     return re.compile(
-        rb"(?!CONNECT )[A-Z]++ /[!-~]*+ HTTP/1\.1\r\n"
-        rb"(?:Content-Length: ([0-9]{1,18}+)\r\n|(Transfer-Encoding: chunked)\r\n)?+"
+        _REQUEST_LINE + rb"(?:Content-Length: ([0-9]{1,18}+)\r\n|(Transfer-Encoding: chunked)\r\n)?+"
         rb"(Impersonate-User: " + identity + _VALUE + rb"\r\n"
         rb"(?:Impersonate-Group: " + identity + _VALUE + rb"\r\n"
         rb"|Impersonate-(?:Uid|Extra-"
@@ -76,8 +82,8 @@ class Rewritten(NamedTuple):
     """
 
     head: bytes
-    length: int
-    upgrade: bool
+    length: int = 0
+    upgrade: bool = False
 
     def __repr__(self) -> str:
         """Leave the credential out."""
@@ -92,7 +98,7 @@ class Refusal:
 
 
 class Upstream(Protocol):
-    """What a head needs to know of the API server; `tower.member.Member` is one."""
+    """What a head needs to know of the API server; never changed, but replaced by another."""
 
     @property
     def prefix(self) -> bytes:
@@ -110,15 +116,22 @@ class Upstream(Protocol):
 class HeadPolicy:
     """Checks the head of each request for the API server and adds what it needs to be sent.
 
-    :param upstream: asked anew for each request, so that a rotated token counts at once.
+    Requests mostly differ in their first line alone, so what became of the fields is kept for the next ones.
+
+    :param upstream: asked anew for each request, so that a rotated token counts at once; see
+        `tower.member.Member.upstream`.
     :param allow_system: let users act as `system:masters`, nodes, control plane and service accounts.
     :param impersonate: False drops the users' identity: all act with the agent's own rights.
     """
 
-    def __init__(self, upstream: Upstream, *, allow_system: bool = False, impersonate: bool = True) -> None:
+    def __init__(
+        self, upstream: Callable[[], Upstream], *, allow_system: bool = False, impersonate: bool = True
+    ) -> None:
         self._upstream = upstream
+        self._last: Upstream | None = None
         self._impersonate = impersonate
         self._pattern = _ANYBODY if allow_system or not impersonate else _NO_SYSTEM
+        self._known: dict[bytes, bytes] = {}  # fields that match, and what is sent in their place to `_last`
         self.refused = 0
 
     def rewrite(self, head: bytes) -> Rewritten | Refusal:
@@ -127,25 +140,41 @@ class HeadPolicy:
         Accepted is one canonical order only: request line, `Content-Length` or `Transfer-Encoding`, one
         `Impersonate-User`, any `Impersonate-Group`, `-Uid` and `-Extra-…`, then the rest with one `Host`.
         """
+        upstream = self._upstream()
+        if upstream is not self._last:
+            self._known.clear()
+            self._last = upstream
+        first = _LINE.match(head)
+        if first is None:
+            return self._refusal(head)
+        end = first.end()
+        line = head[:end] if not upstream.prefix else head[:end].replace(b" ", b" " + upstream.prefix, 1)
+        fields = self._known.get(head[end:])
+        if fields is not None:
+            return Rewritten(line + fields)
         match = self._pattern.fullmatch(head)
         if match is None:
-            self.refused += 1
-            return Refusal(self._reason(head))
+            return self._refusal(head)
         length, chunked, _, before, _, after = match.groups()
-        upstream = self._upstream
         start, stop = match.span(5)
-        if self._impersonate and not upstream.prefix:
-            kept = head[:start]
-        else:
-            kept = self._reshaped(head, match.span(3), start)
-        whole = b"%b%b%b%b\r\n" % (kept, upstream.host_line, head[stop:-2], upstream.credential_line)
-        return Rewritten(whole, int(length) if length else CHUNKED if chunked else 0, bool(before or after))
+        who, rest = match.span(3)
+        fields = b"%b%b%b%b%b\r\n" % (
+            head[end:who],
+            head[who if self._impersonate else rest : start],
+            upstream.host_line,
+            head[stop:-2],
+            upstream.credential_line,
+        )
+        upgrade = bool(before or after)
+        if not (length or chunked or upgrade) and len(head) - end <= LONGEST_KNOWN:
+            if len(self._known) >= KNOWN_FIELDS:
+                self._known.clear()
+            self._known[head[end:]] = fields
+        return Rewritten(line + fields, int(length) if length else CHUNKED if chunked else 0, upgrade)
 
-    def _reshaped(self, head: bytes, who: tuple[int, int], end: int) -> bytes:
-        """Return *head* up to *end* with the server's path prefix and, if so told, without the user."""
-        path = head.index(b" ") + 1
-        stop = who[1] if not self._impersonate else who[0]
-        return b"%b%b%b%b" % (head[:path], self._upstream.prefix, head[path : who[0]], head[stop:end])
+    def _refusal(self, head: bytes) -> Refusal:
+        self.refused += 1
+        return Refusal(self._reason(head))
 
     def _reason(self, head: bytes) -> str:
         """Say what is wrong with a head that did not match; never quotes a credential."""

@@ -22,6 +22,14 @@ class APIServer:
     credential_line = b"Authorization: Bearer member-secret\r\n"
 
 
+_API_SERVER = APIServer()
+
+
+def api_server() -> APIServer:
+    """Return it, always the same."""
+    return _API_SERVER
+
+
 def request(
     *fields: bytes, line: bytes = b"GET /api HTTP/1.1", framing: bytes = b"", body: bytes = b""
 ) -> bytes:
@@ -44,7 +52,7 @@ class EndCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Start."""
         self.channel, self.upstream = FakePipe(), FakePipe()
-        AgentEnd(self.channel, self.upstream, HeadPolicy(APIServer()).rewrite).start()
+        AgentEnd(self.channel, self.upstream, HeadPolicy(api_server).rewrite).start()
 
     def assert_refused(self, words: str = "") -> None:
         """Check that a 403 was answered and the API server's connection let go."""
@@ -197,7 +205,7 @@ class DirectTests(SynchronousTestCase):
     def test_direct(self) -> None:
         """The connection is offered the channel's own buffer."""
         channel, upstream = LendingPipe(), FakePipe()
-        AgentEnd(channel, upstream, HeadPolicy(APIServer()).rewrite).start()
+        AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite).start()
         answers = upstream.receiver
         assert isinstance(answers, DirectAnswers)
         place = answers.buffer()
@@ -335,7 +343,7 @@ class BothEndsTests(SynchronousTestCase):
             kit = Kit()
             kit.user.deliver(wire)
             channel, upstream = FakePipe(), FakePipe()
-            AgentEnd(channel, upstream, HeadPolicy(APIServer()).rewrite).start()
+            AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite).start()
             channel.deliver(kit.pipe.taken())
             self.assertEqual(channel.taken(), b"")
             sent = upstream.taken()
@@ -355,7 +363,7 @@ class BothEndsTests(SynchronousTestCase):
         """What reaches the API server is what the user sent, request by request, however it was cut."""
         kit = Kit()
         channel, upstream = FakePipe(), FakePipe()
-        AgentEnd(channel, upstream, HeadPolicy(APIServer()).rewrite).start()
+        AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite).start()
         wire, expected = b"", []
         for number, (kind, body) in enumerate(bodies):
             fields: tuple[bytes, ...] = ()

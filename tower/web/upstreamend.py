@@ -52,6 +52,17 @@ class AgentEnd:
     :ivar requests: how many were passed on.
     """
 
+    __slots__ = (
+        "_channel",
+        "_chunks",
+        "_left",
+        "_over",
+        "_partial",
+        "_rewrite",
+        "_upstream",
+        "requests",
+    )
+
     _log = Logger()
 
     def __init__(self, channel: Pipe, upstream: Pipe, rewrite: Rewrite) -> None:
@@ -82,10 +93,28 @@ class AgentEnd:
         if self._left >= size:
             self._left -= size
             self._send(data)
-        elif not self._over:
-            self._follow(self._partial + data if self._partial else bytes(data))
-        else:
+        elif self._over:
             self._channel.abort()  # after a refusal or an upgrade nothing may come
+        elif self._left or self._chunks is not None:
+            self._follow(bytes(data))
+        else:
+            head = self._partial + data if self._partial else bytes(data)
+            end = head.find(b"\r\n\r\n")
+            if end < 0 or end + 4 < len(head):
+                self._follow(head)
+            else:
+                self._begin(head)
+
+    def _begin(self, head: bytes) -> None:
+        """Pass on *head*, behind which nothing came: so do most requests."""
+        self._partial = b""
+        try:
+            checked = self._check(head, alone=True)
+        except _Refused as e:
+            self._refuse([], str(e))
+        else:
+            if not self._upstream.send(checked):
+                self._channel.pause()
 
     def _follow(self, data: bytes) -> None:
         """Pass on *data*, which begins where a head or the rest of a body does."""
