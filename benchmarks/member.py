@@ -20,8 +20,8 @@ _BUILD_PATIENCE = 1800.0
 #: How long the API server goes on setting itself up after it is ready, s.
 _SETTLE = 2.0
 
-#: What is asked for: about 1 KiB of JSON.
-PATH = "api/v1/namespaces/default/configmaps/small"
+#: What is asked for.
+PATH = "api/v1/namespaces/default"
 
 
 def _binding(name: str, subject: dict[str, str]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ _OBJECTS = {
 
 
 class Member:
-    """etcd and an API server, with what the agents may do.
+    """etcd and an API server with an RSA key, as kubeadm sets them up, with what the agents may do.
 
     :ivar own: as Tower's agent reaches it: it may act as somebody else, and nothing more.
     :ivar mighty: as KubeSphere's agents reach it: it may do everything, and everybody comes as the agent.
@@ -70,7 +70,7 @@ class Member:
         self._folder = ground.folder / "cluster"
         self._ground = ground
         info = self._folder / "info.json"
-        program = ground.start("realcluster", *_REALCLUSTER, "up", "--bare", f"--dir={self._folder}")
+        program = ground.start("realcluster", *_REALCLUSTER, "up", "--bare", "--rsa", f"--dir={self._folder}")
         program.wait_until(info.exists, "the API server")
         told = json.loads(info.read_text())
         self._server = Watched(told["pids"]["kube-apiserver"])

@@ -61,14 +61,18 @@ def is_free(port: int) -> bool:
 class Cluster:
     """A cluster named `name` in `directory`; its binaries are taken from `assets` and `standin`.
 
-    Without a stand-in for the kubelet it has no node, and so no pods run.
+    Without a stand-in for the kubelet it has no node, and so no pods run.  With `rsa` the API server's
+    certificate has the kind of key that kubeadm makes.
     """
 
-    def __init__(self, name: str, directory: Path, assets: Path, standin: Path | None) -> None:
+    def __init__(
+        self, name: str, directory: Path, assets: Path, standin: Path | None, *, rsa: bool = False
+    ) -> None:
         self.name = name
         self.directory = directory
         self._assets = assets
         self._standin = standin
+        self._rsa = rsa
         self._info = directory / "info.json"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._authority = Authority(directory / "pki", f"{name}-ca")
@@ -126,7 +130,9 @@ class Cluster:
     def _apiserver_flags(self, etcd: str) -> Flags:
         issue = self._authority.issue
         names = f"IP:{HOST},DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc"
-        serving, serving_key = issue("kube-apiserver", "/CN=kube-apiserver", "serverAuth", names)
+        serving, serving_key = issue(
+            "kube-apiserver", "/CN=kube-apiserver", "serverAuth", names, rsa=self._rsa
+        )
         kubelet, kubelet_key = issue(
             "apiserver-kubelet-client",
             "/O=system:masters/CN=kube-apiserver-kubelet-client",
