@@ -69,6 +69,10 @@ _CLOSE_GRACE = 5.0
 _REKEY_OCTETS = 8 << 30
 
 
+def _bounded(rekey_bytes: int) -> int:
+    return min(rekey_bytes, _REKEY_OCTETS)
+
+
 @frozen
 class Limits:
     """What one connection may take.
@@ -87,7 +91,7 @@ class Limits:
     tries: int = 3
     early_packet: int = 35_000
     early_bytes: int = 256 * 1024
-    rekey_bytes: int = field(default=1 << 30, converter=lambda wanted: min(int(wanted), _REKEY_OCTETS))
+    rekey_bytes: int = field(default=1 << 30, converter=_bounded)
     rekey_seconds: float = 3600.0
     exchange: float = 60.0
     held: int = 1 << 20
