@@ -201,7 +201,7 @@ class PathTests(SynchronousTestCase):
         path = Path(GIGABIT, 0.1, alone=False)
         path.run(2.5)
         self.assertGreater(path.use(1.0), 0.99)
-        self.assertLess(path.longest_queue, 0.1 / 4 + SHARED / GIGABIT)
+        self.assertLess(path.longest_queue, 0.1 / 2 + SHARED / GIGABIT)
 
     def test_many(self) -> None:
         """Many streams fill it together, within the budget, and none is left behind."""
@@ -215,7 +215,7 @@ class PathTests(SynchronousTestCase):
         path = Path(500 * MB, 0.0003, alone=False)
         path.run(0.5)
         self.assertGreater(path.use(0.3), 0.95)
-        self.assertLess(path.largest, 1.25 * SHARED)
+        self.assertLess(path.largest, 2.5 * SHARED)
 
     def test_slow(self) -> None:
         """On a slow path no window is large, alone or not: it would only be a queue."""
@@ -230,7 +230,7 @@ class PathTests(SynchronousTestCase):
         path.run(2.0)
         path.rate = GIGABIT / 5
         path.run(4.0)
-        self.assertLess(path.windows[0].size, 0.25 * 0.1 * GIGABIT + SHARED)
+        self.assertLess(path.windows[0].size, 0.4 * 0.1 * GIGABIT + SHARED)
         self.assertGreater(path.use(1.0), 0.99)
 
     def test_little_budget(self) -> None:

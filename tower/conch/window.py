@@ -5,9 +5,9 @@ It follows round-trip time times rate, within what the process's budget lends:
 * Every channel has `BASE`.  A window doubles when the peer would use all of it up within a few round trips,
   but at first not beyond `SHARED` or `ALONE`: enough for what lies between two processes near each other.
 * Beyond that it is a multiple of what was delivered in one round trip.  As long as that becomes more, it was
-  the window that held the peer up, and the multiple is two; once the path is full it is one and a quarter.
+  the window that held the peer up, and the multiple is three; once the path is full it is one and a half.
   What is on its way beyond what the path holds is a queue, in which everybody else in the tunnel waits: so it
-  is bounded, by a quarter of a round trip and half of `SHARED`.
+  is bounded, by half a round trip and half of `SHARED`.
 * It becomes smaller as the rate does, when other channels become active, when the budget has less for each,
   and by half when the channel was quiet.  What the peer was granted cannot be taken back: so a window shrinks
   only as bytes are consumed, and stays on loan for as long as they could still come.
@@ -25,7 +25,7 @@ from tower.errors import PeerError
 BASE = 64 * 1024
 
 #: Up to here a window grows whatever the round trip, when its channel is not alone and when it is, B.
-SHARED = 512 * 1024
+SHARED = 256 * 1024
 ALONE = 4 * 1024 * 1024
 
 #: After so long without a grant, and two round trips, a window counts as quiet, s.
@@ -36,9 +36,12 @@ _SLACK = 0.03
 _TRIPS = 2
 
 #: A window is so many times what is delivered in a round trip: while that grows by `_MORE`, and then.
-_GROWING = 2.0
-_FULL = 1.25
+_GROWING = 3.0
+_FULL = 1.5
 _MORE = 1.1
+
+#: What is delivered is measured for at least so long, s.
+_PERIOD = 0.01
 
 #: A grant is worth a message when half of `BASE` has gone, or this part of a larger window.
 _PART = 8
@@ -116,7 +119,7 @@ class Window:
         """Find how much is delivered in one round trip; what falls is followed slowly, since rates vary."""
         self._moved += owed
         elapsed = now - self._measured
-        if elapsed > 0 and elapsed >= round_trip:
+        if elapsed >= max(round_trip, _PERIOD):
             delivered = int(self._moved * round_trip / elapsed)
             self._gain = _GROWING if delivered > self._in_one_trip * _MORE else _FULL
             self._in_one_trip = max(delivered, self._in_one_trip * 7 // 8)
