@@ -14,7 +14,7 @@ from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair, take
 from tower.connection import Connection
-from tower.pipes import Splice, join
+from tower.pipes import Buffer, Splice, join
 
 
 class SpliceTests(SynchronousTestCase):
@@ -71,6 +71,68 @@ class SpliceTests(SynchronousTestCase):
         self.one.lose()
         self.assertTrue(self.one.aborted)
         self.assertFalse(self.two.aborted)
+
+
+class _Breaking(FakePipe):
+    """Lends room, but breaks when something is sent."""
+
+    def send(self, data: Buffer) -> bool:
+        """Be lost."""
+        self.lose()
+        return True
+
+    def lease(self) -> memoryview | None:
+        """Lend room."""
+        return memoryview(bytearray(1 << 16))
+
+    def commit(self, size: int) -> None:
+        """Take it."""
+
+
+class LenderTests(SynchronousTestCase):
+    """Receives bulk straight into what a channel sends."""
+
+    def setUp(self) -> None:
+        """Join a socket and a channel."""
+        self.reactor, self.mux = SocketReactor(), MuxPair()
+        self.far = Recorder()
+        self.channel, _ = self.mux.open(Recorder(), self.far)
+        inside, self.outside = socket_pair(1 << 20)
+        self.addCleanup(self.outside.close)
+        self.connection = Connection(self.reactor, inside)
+        self.addCleanup(self.connection.abort)
+        join(self.connection, self.channel)
+
+    def pass_on(self, data: bytes) -> bool:
+        """Send *data* from outside; return whether the splice wants the next piece put into a packet."""
+        self.outside.sendall(data)
+        self.reactor.run(self._carry)
+        return hasattr(self.connection.receiver, "buffer")
+
+    def _carry(self) -> bool:
+        wires = self.mux.near.wire, self.mux.far.wire
+        busy = any(wire.sent or wire.wants_turn for wire in wires)
+        self.mux.pump()
+        return busy
+
+    def test_changes(self) -> None:
+        """After a large piece, until a small one comes; the bytes are the same either way."""
+        large, small = bytes(range(256)) * 128, b"small"
+        direct = [self.pass_on(piece) for piece in (small, large, large, small, small, large)]
+        self.assertEqual(direct, [False, True, True, False, False, True])
+        self.assertEqual(self.far.got, small + large * 2 + small * 2 + large)
+        receiver = self.connection.receiver
+        assert isinstance(receiver, Splice)
+        self.assertEqual(receiver.forwarded, len(self.far.got))
+
+    def test_lost_under_it(self) -> None:
+        """A sink that goes while a large piece is sent takes the source along; nothing is leased from it."""
+        source, sink = FakePipe(), _Breaking()
+        join(source, sink)
+        splice = source.receiver
+        source.deliver(bytes(1 << 15))
+        self.assertTrue(source.aborted)
+        self.assertFalse(hasattr(splice, "buffer"))
 
 
 class Line:

@@ -8,9 +8,12 @@ that the sender at the far end stops.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+#: From this size on it is worth to receive bytes where they will be sent from, B.
+_LARGE = 16 * 1024
 
 
 class Receiver(Protocol):
@@ -63,10 +66,25 @@ class Pipe(Protocol):
         """
 
 
+@runtime_checkable
+class Lender(Pipe, Protocol):
+    """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
+
+    def lease(self) -> memoryview | None:
+        """Return that place, or None: then wait for `Receiver.drained`."""
+
+    def commit(self, size: int) -> None:
+        """Send the first *size* bytes of it."""
+
+
 class Splice:
     """Joins two pipes, bytes and ends both ways; a full side pauses the other.
 
     Install with `join`, which makes one `Splice` the receiver of each pipe.
+
+    Small pieces are passed on as they are, which takes the fewest calls.  As long as large ones come, they
+    are received where the sink wants them, if it is a `Lender`: the source finds ``buffer`` and ``filled``
+    here then, and looks for them whenever its receiver is set (`tower.connection`).
 
     :ivar forwarded: bytes passed on so far, in this direction.
     """
@@ -74,15 +92,29 @@ class Splice:
     def __init__(self, source: Pipe, sink: Pipe) -> None:
         self._source = source
         self._sink = sink
+        self._lender = sink if isinstance(sink, Lender) else None
         self._ended = False
         self.other: Splice | None = None
         self.forwarded = 0
 
     def received(self, data: memoryview) -> None:
         """Pass bytes on; stop reading when the sink is full."""
-        self.forwarded += len(data)
+        size = len(data)
+        self.forwarded += size
         if not self._sink.send(data):
             self._source.pause()
+        if size >= _LARGE and self._lender is not None and self.other is not None:
+            self.buffer, self.filled = self._lender.lease, self._filled
+            self._source.receiver = self
+
+    def _filled(self, count: int) -> None:
+        """Send what was received where the sink wanted it."""
+        self.forwarded += count
+        assert self._lender is not None
+        self._lender.commit(count)
+        if 0 < count < _LARGE and self.other is not None:
+            del self.buffer, self.filled
+            self._source.receiver = self
 
     def ended(self) -> None:
         """Pass the half close on."""

@@ -96,19 +96,58 @@ class SendingTests(ChannelTestCase):
         self.assertTrue(self.far.got == BULK + b"tail")
         self.assertEqual((self.near.log, self.channel.queued), (["drained"], 0))
 
+    def sent_packets(self) -> list[int]:
+        """Return how much data each packet had that was sent since the last call."""
+        return [len(message) - 9 for message in self.pair.near.wire.take()]
+
     def test_packets(self) -> None:
-        """Packets are long while the channel is alone, and shorter while it is not."""
+        """Packets are long, but shorter while small ones of another channel would wait behind them."""
         self.channel.window_adjusted(len(BULK))
         self.channel.send(BULK[:ALONE_PACKET])
-        self.assertEqual([len(m) - 9 for m in self.pair.near.wire.take()], [ALONE_PACKET])
+        self.assertEqual(self.sent_packets(), [ALONE_PACKET])
         second, _ = self.pair.open(Recorder(), Recorder())
         second.send(b"x")
         self.pair.near.wire.take()
         self.channel.send(BULK[: SHARED_PACKET * 2])
-        self.assertEqual([len(m) - 9 for m in self.pair.near.wire.take()], [SHARED_PACKET] * 2)
+        self.assertEqual(self.sent_packets(), [SHARED_PACKET] * 2)
         self.pair.clock.advance(SHARED_FOR + 0.1)
-        self.channel.send(BULK[:ALONE_PACKET])
-        self.assertEqual([len(m) - 9 for m in self.pair.near.wire.take()], [ALONE_PACKET])
+        self.channel.send(BULK[: SHARED_PACKET + ALONE_PACKET])
+        self.assertEqual(self.sent_packets(), [SHARED_PACKET, ALONE_PACKET])
+
+    def test_packets_heard(self) -> None:
+        """Small packets that come on another channel are answered soon, so they count, too."""
+        self.channel.window_adjusted(len(BULK))
+        _, far = self.pair.open(Recorder(), Recorder())
+        self.channel.send(b"x")
+        far.send(b"y")
+        self.pair.pump()
+        self.pair.near.wire.take()
+        self.channel.send(BULK[: SHARED_PACKET * 2])
+        self.assertEqual(self.sent_packets(), [SHARED_PACKET] * 2)
+
+    def test_packets_of_bulk(self) -> None:
+        """Packets stay long while other channels move bulk, too."""
+        second, _ = self.pair.open(Recorder(), Recorder())
+        for channel in (self.channel, second):
+            channel.window_adjusted(len(BULK))
+        self.pair.near.wire.take()
+        for channel in (self.channel, second, self.channel):
+            channel.send(BULK[:ALONE_PACKET])
+        self.assertEqual(self.sent_packets(), [ALONE_PACKET] * 3)
+
+    def test_packets_leased(self) -> None:
+        """What is put straight into packets goes in packets of the same length."""
+        self.channel.window_adjusted(len(BULK))
+        second, _ = self.pair.open(Recorder(), Recorder())
+        self.channel.send(b"x")
+        second.send(b"y")
+        for expected in (SHARED_PACKET, SHARED_PACKET, ALONE_PACKET):
+            room = self.channel.lease()
+            assert room is not None
+            self.assertEqual(len(room), expected)
+            if expected == SHARED_PACKET:
+                self.channel.commit(expected)
+                self.pair.clock.advance(SHARED_FOR + 0.1)
 
     def test_peers_longest(self) -> None:
         """No packet is longer than the peer takes."""

@@ -26,7 +26,7 @@ _KEPT_PIECE = 16 * 1024
 
 
 #: Data of the longest packet there is, and of one about whose length nobody needs to think, B.
-LONGEST_DATA = 256 * 1024 - 64
+LONGEST_DATA = 256 * 1024
 ALWAYS_FITS = 4096
 
 
@@ -179,8 +179,7 @@ class Channel:
         """Return how many of *wanted* bytes the next packet may have."""
         if self._wire.congested:
             return 0
-        room = min(wanted, self._out_window, self._longest)
-        return room if room <= ALWAYS_FITS else min(room, self._mux.packet_size())
+        return min(wanted, self._out_window, self._longest, self._mux.largest)
 
     def _wait(self) -> None:
         """Have `turn` called when the tunnel takes bytes, and `drained` when we do."""

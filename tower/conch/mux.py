@@ -21,9 +21,10 @@ from tower.pipes import Buffer
 
 OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
 
-#: Data in one packet of ours, while the channel is alone in its tunnel and while it is not, B.
+#: Data in one packet of ours, and while small packets of other channels would wait behind it, B.  Both divide
+#: windows without a rest, which would have to go as a small packet of its own.
 ALONE_PACKET = LONGEST_DATA
-SHARED_PACKET = 64 * 1024 - 64
+SHARED_PACKET = 64 * 1024
 
 #: A peer that takes only shorter packets than this makes more work than it does, B.
 SHORTEST_PACKET = 1024
@@ -169,8 +170,8 @@ class Mux:
         self._number = 0
         self.turns: deque[Channel] = deque()
         self._busiest: Channel | None = None
-        self._changed = False
-        self._shared_until = 0.0
+        self._changed = self._mixed = False
+        self._shared_until = self._mixed_until = 0.0
         self._lost: Exception | None = None
         self._handlers: dict[int, Callable[[Channel, memoryview], None]] = {
             ADJUST: self._adjusted,
@@ -236,7 +237,7 @@ class Mux:
     def send_small(self, channel: Channel, data: Buffer) -> bool:
         """Send *data*, at most `ALWAYS_FITS` bytes, as one packet; return whether there is room for more."""
         if channel is not self._busiest:
-            self._notice(channel)
+            self._notice(channel, len(data))
         self.wire.send(channel.head + len(data).to_bytes(4, "big") + data)
         return not self.wire.congested
 
@@ -252,7 +253,9 @@ class Mux:
     def commit(self, channel: Channel, size: int) -> None:
         """Send the first *size* bytes that are in `space` as one packet."""
         if channel is not self._busiest:
-            self._notice(channel)
+            self._notice(channel, size)
+        if size > ALWAYS_FITS and self.largest < ALONE_PACKET:
+            self._is_shared(self.wire.seconds())
         _HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
         self.wire.commit(DATA_OFFSET + size)
 
@@ -270,25 +273,28 @@ class Mux:
         if grant := window.renew(now, self.wire.round_trip, alone=not self._is_shared(now)):
             self.wire.send(_TWO.pack(ADJUST, channel.remote, grant))
 
-    def _notice(self, channel: Channel) -> None:
-        """Note that another channel is active now; no clock is asked: this is done for most packets."""
+    def _notice(self, channel: Channel, size: int) -> None:
+        """Note that another channel is active now; no clock is asked: this is done for most packets.
+
+        Bulk does not mind the large packets of other bulk, but small packets do.
+        """
         if self._busiest is not None:
             self._changed = True
-            self.largest = SHARED_PACKET
+            if size <= ALWAYS_FITS:
+                self._mixed = True
+                self.largest = SHARED_PACKET
         self._busiest = channel
 
-    def packet_size(self) -> int:
-        """Return how much data the next packet may have: `largest`, brought up to date."""
-        self._is_shared(self.wire.seconds())
-        return self.largest
-
     def _is_shared(self, now: float) -> bool:
-        """Return whether more than one channel was active of late; asked whenever windows are adjusted."""
+        """Return whether more than one channel was active of late, and bring `largest` up to date."""
+        if self._mixed:
+            self._mixed = False
+            self._mixed_until = now + SHARED_FOR
+        elif now >= self._mixed_until:
+            self.largest = ALONE_PACKET
         if self._changed:
             self._changed = False
             self._shared_until = now + SHARED_FOR
-        elif now >= self._shared_until:
-            self.largest = ALONE_PACKET
         return now < self._shared_until
 
     def wait(self, channel: Channel) -> None:
@@ -356,7 +362,7 @@ class Mux:
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
         if channel is not self._busiest:
-            self._notice(channel)
+            self._notice(channel, size)
         channel.data_received(packet[begin:end])
 
     def _opened(self, payload: memoryview) -> None:
