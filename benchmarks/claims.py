@@ -66,8 +66,11 @@ class Claim:
 
 
 def _ratio(samples: Samples, ours: str, theirs: str | None, number: str) -> Ratio | None:
-    mine = [each[number] for each in samples.get(ours, ())]
-    others = [1.0] * len(mine) if theirs is None else [each[number] for each in samples.get(theirs, ())]
+    def of(column: str) -> list[float]:
+        return [each[number] for each in samples.get(column, ()) if number in each]
+
+    mine = of(ours)
+    others = [1.0] * len(mine) if theirs is None else of(theirs)
     if not mine or not others or not all(others):
         return None
     rounds = [one / other for one, other in zip(mine, others, strict=False)]

@@ -31,5 +31,6 @@ def shortfalls(done: Done, bars: Mapping[str, float]) -> list[str]:
         if seen is None:
             found.append(f"{claim.name}: not measured")
         elif not claim.reaches(seen.value, bar):
-            found.append(f"{claim.name}: {seen.value:.2f}, the floor is {bar:g}")
+            kind = "ceiling" if claim.less else "floor"
+            found.append(f"{claim.name}: {seen.value:.2f}, the {kind} is {bar:g}")
     return found

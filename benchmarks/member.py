@@ -47,7 +47,6 @@ _OBJECTS = {
             "metadata": {"name": "v1-agent", "namespace": "tower-system"},
         },
         _binding("v1-agent", _ACCOUNT),
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "small"}, "data": {"text": "x" * 600}},
     ],
 }
 

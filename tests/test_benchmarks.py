@@ -1,0 +1,165 @@
+"""Tests of what the benchmarks make of their numbers; nothing is measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from benchmarks import gate, results
+from benchmarks.claims import CLAIMS, Claim, Samples
+from benchmarks.processes import BenchmarkFailed
+from benchmarks.rounds import chosen
+from benchmarks.rows import GROUPS, IDLE_100, TOWER, Row
+from benchmarks.table import Done, claims, details
+
+ROWS = {row.name: row for group in GROUPS for row in group.rows}
+
+
+def claim(name: str) -> Claim:
+    """Return the claim of that name."""
+    (found,) = [each for each in CLAIMS if each.name == name]
+    return found
+
+
+def samples(number: str, ours: list[float], theirs: list[float], **more: tuple[float, float]) -> Samples:
+    """Return samples of Tower and of the Go peer, with *more* numbers, ours and theirs."""
+    return {
+        TOWER: [{number: value, **{name: pair[0] for name, pair in more.items()}} for value in ours],
+        IDLE_100: [{number: value, **{name: pair[1] for name, pair in more.items()}} for value in theirs],
+    }
+
+
+def line(done: Done, work: str) -> str:
+    """Return the one line of the table of claims that begins with *work*."""
+    (found,) = [each for each in claims(done) if each.startswith(f"| {work} |")]
+    return found
+
+
+class ClaimTests(SynchronousTestCase):
+    """Ratios, and what they are held against."""
+
+    def test_ratio_of_medians(self) -> None:
+        """One disturbed round moves the spread and not the ratio."""
+        seen = claim("l7-1").measured(samples("rate", [90, 10, 100], [50, 45, 50]), TOWER)
+        assert seen is not None
+        self.assertEqual((seen.value, seen.low, seen.high), (90 / 50, 10 / 45, 2.0))
+
+    def test_nothing_to_compare(self) -> None:
+        """What was not measured, or is nothing, gives no ratio."""
+        for theirs in ([], [0.0]):
+            self.assertIsNone(claim("l7-1").measured(samples("rate", [1.0], theirs), TOWER))
+
+    def test_absolute(self) -> None:
+        """Memory for an agent is held against a size and not against somebody."""
+        seen = claim("storm-memory").measured({TOWER: [{"memory": 11.5}]}, TOWER)
+        assert seen is not None
+        self.assertEqual(seen.value, 11.5)
+
+    def test_direction(self) -> None:
+        """Of rates more is better, of CPU and latency less."""
+        self.assertTrue(claim("l7-32").reaches(1.5, 1.4))
+        self.assertFalse(claim("l7-32").reaches(1.3, 1.4))
+        self.assertTrue(claim("l7-32-proxy").reaches(0.3, 0.45))
+        self.assertFalse(claim("l7-32-proxy").reaches(0.5, 0.45))
+
+    def test_rows(self) -> None:
+        """Each claim is about columns and numbers that its row has, under a name of its own."""
+        self.assertEqual(len({each.name for each in CLAIMS}), len(CLAIMS))
+        for each in CLAIMS:
+            row = ROWS[each.row]
+            labels = {column.label for column in row.columns}
+            self.assertIn(row.ours, labels)
+            self.assertIn(each.number, row.work.units)
+            if not each.absolute:
+                self.assertIn(each.against, labels)
+
+
+class TableTests(SynchronousTestCase):
+    """What is printed."""
+
+    def done(self, name: str, numbers: Samples) -> dict[Row, Samples]:
+        """Return one row's samples as all there are."""
+        return {ROWS[name]: numbers}
+
+    def test_marks(self) -> None:
+        """Beside each bar is whether it was reached."""
+        printed = line(self.done("l7-1", samples("rate", [100], [100])), "L7, 1 connection")
+        self.assertIn("| ≥ 0.9x ✓ | ≥ 1.2x ✗ | **1.00x** |", printed)
+
+    def test_condition(self) -> None:
+        """A latency that was bought with a slow download does not count."""
+        work = "small requests while a download runs: p99"
+        for download, mark in ((300.0, "✓"), (100.0, "✗")):
+            numbers = samples("p99", [1.0], [10.0], download=(download, 150.0))
+            self.assertIn(f"≤ 0.2x {mark}", line(self.done("l7-behind", numbers), work))
+
+    def test_not_measured(self) -> None:
+        """A row of which one side is missing says so, without a mark."""
+        printed = line(self.done("l7-1", {TOWER: [{"rate": 1.0}], IDLE_100: []}), "L7, 1 connection")
+        self.assertIn("not measured", printed)
+        self.assertNotIn("✓", printed)
+
+    def test_details(self) -> None:
+        """The medians that are behind it, in the row's units; columns without samples stay empty."""
+        row = ROWS["l7-1"]
+        nothing: Samples = {column.label: [] for column in row.columns}
+        numbers = {**nothing, **samples("rate", [1, 300, 200], [7])}
+        (group,) = [each for each in GROUPS if row in each.rows]
+        printed = "\n".join(details(group, {row: numbers}))
+        self.assertIn("| L7, 1 connection: rate, requests/s |  | 7.00 | 200 |", printed)
+
+
+class GateTests(SynchronousTestCase):
+    """Floors."""
+
+    def test_shortfalls(self) -> None:
+        """What is below its floor, above its ceiling, or missing is told; the rest is not looked at."""
+        done = {
+            ROWS["l7-32"]: samples("rate", [100], [100], proxy=(50, 100), agent=(50, 10)),
+            ROWS["l7-1"]: {TOWER: [], IDLE_100: []},
+        }
+        bars = {"l7-32": 1.0, "l7-32-proxy": 0.4, "l7-1": 0.5}
+        self.assertEqual(
+            gate.shortfalls(done, bars), ["l7-1: not measured", "l7-32-proxy: 0.50, the ceiling is 0.4"]
+        )
+
+    def test_floors(self) -> None:
+        """Each floor in the file is for a claim, and lets more through than what must be."""
+        for name, bar in gate.floors().items():
+            self.assertTrue(claim(name).reaches(claim(name).must, bar), name)
+
+
+class ResultsTests(SynchronousTestCase):
+    """Files of samples."""
+
+    def test_round_trip(self) -> None:
+        """Files of parts of the table are read as one."""
+        names = ("l7-1", "watches")
+        paths = []
+        for name in names:
+            paths.append(Path(self.mktemp()))
+            results.write(paths[-1], f"machine of {name}", {ROWS[name]: samples("rate", [2], [1])})
+        on, done = results.read(paths)
+        self.assertEqual(on, "machine of watches")
+        self.assertEqual(done, {ROWS[name]: samples("rate", [2], [1]) for name in names})
+
+
+class ChosenTests(SynchronousTestCase):
+    """Names on the command line."""
+
+    def test_beginnings(self) -> None:
+        """A name is the beginning of a row's; groups without a row are left out."""
+        self.assertEqual(
+            [[row.name for row in group.rows] for group in chosen(["l7-n", "raw"])],
+            [["raw-32", "raw-1"], ["l7-new"]],
+        )
+
+    def test_everything(self) -> None:
+        """Without names it is everything."""
+        self.assertEqual(sum(len(group.rows) for group in chosen([])), len(ROWS))
+
+    def test_unknown(self) -> None:
+        """A name that nothing begins with is an error that lists what there is."""
+        with self.assertRaisesRegex(BenchmarkFailed, "there is no 'l8'; there are .*l7-32"):
+            chosen(["l8"])
