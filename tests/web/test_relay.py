@@ -11,15 +11,17 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeTunnel, Kit, get, ok
+from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
 from tower.conch.mux import StreamRefused, TunnelLost
 from tower.pipes import Buffer
 from tower.web.httpchannel import HTTPChannel
-from tower.web.outcome import Relay
+from tower.web.outcome import RawStream, Relay
 from tower.web.proxyclient import ProxyClient
 from tower.web.relay import ProxyClientFactory, relative_target
 from tower.web.request import Request
 from tower.web.status import Refusal
+
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 
 
 def status_of(answer: bytes) -> dict[str, Any]:
@@ -926,6 +928,38 @@ class GarbageTests(SynchronousTestCase):
             kit.tunnel.openings.clear()
 
         self.assertNoGarbage(broken)
+
+    def test_streams(self) -> None:
+        """Connections that were HTTP once leave nothing behind when they end."""
+        kit = Kit()
+
+        def end(user: FakeUser) -> None:
+            user.lose()
+            user.receiver = kit.pipe.receiver = Nobody()  # as a real pipe does it
+            kit.tunnel.pipes.clear()
+            kit.tunnel.openings.clear()
+            kit.requests.clear()
+
+        def upgrade() -> None:
+            user = kit.connect()
+            user.deliver(get(b"/clusters/alpha/exec", b"Connection: Upgrade", b"Upgrade: SPDY/3.1"))
+            kit.pipe.deliver(SWITCHED)
+            end(user)
+
+        self.assertNoGarbage(upgrade)
+
+        def to_a_target(request: Request) -> RawStream:
+            request.identity = kit.jane
+            return RawStream("alpha", "db")
+
+        kit = Kit(to_a_target)
+
+        def stream() -> None:
+            user = kit.connect()
+            user.deliver(get(b"/clusters/alpha/targets/db", b"Connection: Upgrade", b"Upgrade: tower-stream"))
+            end(user)
+
+        self.assertNoGarbage(stream)
 
     def test_no_way(self) -> None:
         """Answers that say why there is no way into a cluster leave nothing behind."""

@@ -252,7 +252,7 @@ class ProxyClient:
             raise BadResponse("the answer changes a protocol that nobody asked to change")
         self._over = True
         self.factory.client = None
-        self.request.started = self.request.over = True
+        self.request.switched()
         go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
 
     def _pause(self) -> None:

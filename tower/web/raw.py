@@ -75,7 +75,7 @@ class StreamOpening:
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
         request = self._request
-        request.started = request.over = True
+        request.switched()
         go_raw(request.channel, upstream.channel, _SWITCHED)
 
     def _not_opened(self, failure: Failure) -> None:

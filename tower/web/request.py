@@ -289,6 +289,11 @@ class Request:
         self._exchange = None
         self.channel.done(keep=keep)
 
+    def switched(self) -> None:
+        """Note that the connection is HTTP no more."""
+        self.started = self.over = True
+        self._exchange = None  # or each would keep the other
+
     def abandon(self) -> None:
         """Let go: the user is gone."""
         self.over = True
