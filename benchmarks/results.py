@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rows import GROUPS
+from benchmarks.rows import GROUPS, Row
 from benchmarks.table import Done, claimed
 from benchmarks.works import Numbers
 
@@ -39,14 +39,14 @@ def write(path: Path, on: str, done: Done) -> None:
 
 
 def read(paths: Sequence[Path]) -> tuple[str, Done]:
-    """Return what the files say together; the machine is that of the last one."""
+    """Return what the files say together: rounds of one row add up; the machine is that of the last one."""
     rows = {row.name: row for group in GROUPS for row in group.rows}
-    on, done = "", {}
+    on = ""
+    done: dict[Row, dict[str, list[Numbers]]] = {}
     for path in paths:
         content: dict[str, Any] = json.loads(path.read_text())
         on = content["machine"]
         for name, columns in content["samples"].items():
-            if name in rows:
-                samples: dict[str, list[Numbers]] = columns
-                done[rows[name]] = samples
+            for label, samples in columns.items():
+                done.setdefault(rows[name], {}).setdefault(label, []).extend(samples)
     return on, done

@@ -11,7 +11,7 @@ from benchmarks.rows import GROUPS, Group, Row
 from benchmarks.systems import Systems
 from benchmarks.works import Column, Numbers, Size
 
-NORMAL = Size(seconds=2.0, octets=256 << 20, watching=5.0, agents=1000)
+NORMAL = Size(seconds=2.0, octets=256 << 20, watching=4.0, agents=1000)
 QUICK = Size(seconds=0.5, octets=64 << 20, watching=2.0, agents=300)
 
 #: Before anything counts, every way is used once, so briefly.

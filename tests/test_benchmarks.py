@@ -134,15 +134,16 @@ class ResultsTests(SynchronousTestCase):
     """Files of samples."""
 
     def test_round_trip(self) -> None:
-        """Files of parts of the table are read as one."""
-        names = ("l7-1", "watches")
+        """Files of parts of the table, and of rounds of one part, are read as one."""
         paths = []
-        for name in names:
+        for name in ("l7-1", "watches", "l7-1"):
             paths.append(Path(self.mktemp()))
-            results.write(paths[-1], f"machine of {name}", {ROWS[name]: samples("rate", [2], [1])})
+            results.write(paths[-1], f"machine {len(paths)}", {ROWS[name]: samples("rate", [2], [1])})
         on, done = results.read(paths)
-        self.assertEqual(on, "machine of watches")
-        self.assertEqual(done, {ROWS[name]: samples("rate", [2], [1]) for name in names})
+        self.assertEqual(on, "machine 3")
+        self.assertEqual(
+            done, {ROWS["l7-1"]: samples("rate", [2, 2], [1, 1]), ROWS["watches"]: samples("rate", [2], [1])}
+        )
 
 
 class ChosenTests(SynchronousTestCase):
