@@ -13,12 +13,16 @@ from twisted.python.failure import Failure
 
 from tower.budget import Budget
 from tower.conch.keys import KeyPair
+from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.jointokens import JoinTokens
 from tower.pipes import Pipe
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
+
+#: Makes the frames of every tunnel: what goes to an agent is not masked, so there is nothing to remember.
+_TO_AGENT = FrameWriter(to_server=False)
 
 
 class Reception(Service):
@@ -46,6 +50,7 @@ class Reception(Service):
         grace: float = 5.0,
     ) -> None:
         self._reactor = reactor
+        self._wheel = Wheel(reactor)
         self._tunnels = tunnels
         self._gate = gate
         self._host_keys = host_keys
@@ -61,8 +66,8 @@ class Reception(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        ssh = ServerTransport(self._reactor, self._host_keys, self._gate, keepalive=self._keepalive)
-        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=True), FrameWriter(to_server=False))
+        ssh = ServerTransport(self._wheel, self._host_keys, self._gate, keepalive=self._keepalive)
+        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=True), _TO_AGENT)
         self._open.add(tunnel)
         tunnel.lost.addCallback(self._gone, tunnel)
         settled = ssh.ready.addCallbacks(

@@ -18,29 +18,34 @@ class KeepaliveTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Probe every 10 s."""
         self.clock = Clock()
-        self.service = ConnectionService(self.clock)
+        self.service = ConnectionService(self.clock, {})
         self.sent = Sent()
         transport: Any = self.sent
         self.service.transport = transport
         self.service.serviceStarted()
-        self.received = self.moved = 0
+        self.came = self.counted = 0
         self.deaths: list[float] = []
         self.keepalive = self.keep(10.0)
 
     def keep(self, interval: float) -> Keepalive:
         """Return one that probes each *interval*."""
-        return Keepalive(
-            self.clock,
-            self.service,
-            interval,
-            lambda: self.received,
-            lambda: self.moved,
-            lambda: self.deaths.append(self.clock.seconds()),
-        )
+        return Keepalive(self.clock, self.service, interval, self)
+
+    def received(self) -> object:
+        """See `Watched.received`."""
+        return self.came
+
+    def moved(self) -> int:
+        """See `Watched.moved`."""
+        return self.counted
+
+    def dead(self) -> None:
+        """See `Watched.dead`."""
+        self.deaths.append(self.clock.seconds())
 
     def answer(self, kind: int = 81) -> None:
         """Have the peer answer one probe."""
-        self.received += 1
+        self.came += 1
         self.service.packetReceived(kind, b"")
 
     def test_round_trip(self) -> None:
@@ -75,7 +80,7 @@ class KeepaliveTests(SynchronousTestCase):
     def measure(self, took: float, moved: int) -> float | None:
         """Have the next probe answered after *took* s, in which *moved* bytes went to and fro."""
         self.clock.advance(10.0 - self.clock.seconds() % 10.0)
-        self.moved += moved
+        self.counted += moved
         self.clock.advance(took)
         self.answer()
         return self.keepalive.round_trip
@@ -99,7 +104,7 @@ class KeepaliveTests(SynchronousTestCase):
 
     def test_new_count(self) -> None:
         """A count of bytes that began anew says nothing about the way."""
-        self.moved = 5000
+        self.counted = 5000
         self.keepalive.start()
         self.clock.advance(0.25)
         self.answer()
@@ -112,7 +117,7 @@ class KeepaliveTests(SynchronousTestCase):
     def test_busy_from_the_start(self) -> None:
         """A round trip with something in the way is better than none."""
         self.keepalive.start()
-        self.moved += 1 << 20
+        self.counted += 1 << 20
         self.clock.advance(1.0)
         self.answer()
         self.assertEqual(self.keepalive.round_trip, 1.0)
@@ -135,7 +140,7 @@ class KeepaliveTests(SynchronousTestCase):
         """A peer that sends, but never answers, is alive; it is not asked again before it has."""
         self.keepalive.start()
         for _ in range(20):
-            self.received += 1
+            self.came += 1
             self.clock.advance(10)
         self.assertEqual(self.deaths, [])
         self.assertEqual(len(self.sent.packets), 1)

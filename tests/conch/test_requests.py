@@ -21,6 +21,11 @@ class Sent:
     def __init__(self) -> None:
         self.packets: list[tuple[int, bytes]] = []
         self.unknown = 0
+        self.order: list[tuple[bytes, int]] = []
+
+    def answered(self, name: bytes) -> None:
+        """Note what was answered after how many packets."""
+        self.order.append((name, len(self.packets)))
 
     def sendPacket(self, messageType: int, payload: bytes) -> None:
         """Record it."""
@@ -37,7 +42,7 @@ class ConnectionServiceTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Start a service on a recorder."""
         self.clock = Clock()
-        self.service = ConnectionService(self.clock)
+        self.service = ConnectionService(self.clock, {})
         self.sent = Sent()
         transport: Any = self.sent
         self.service.transport = transport
@@ -76,17 +81,15 @@ class ConnectionServiceTests(SynchronousTestCase):
 
     def test_answering(self) -> None:
         """A known request is answered from the table, and its answer is followed up after it was sent."""
-        order: list[object] = []
-        self.service.answers[b"known"] = lambda data: data * 2
-        self.service.answered = lambda name: order.append((name, len(self.sent.packets)))
+        self.service.answers = {b"known": lambda transport, data: data * 2}
         self.service.packetReceived(80, NS(b"known") + b"\1ab")
         self.service.packetReceived(80, NS(b"known") + b"\0ab")
         self.assertEqual(self.sent.packets, [(81, b"abab")])
-        self.assertEqual(order, [(b"known", 1), (b"known", 1)])
+        self.assertEqual(self.sent.order, [(b"known", 1), (b"known", 1)])
 
     def test_refusing(self) -> None:
         """Unknown requests and those that their answer refuses get a failure, if they want a reply."""
-        self.service.answers[b"known"] = raiser(RequestRefused("no"))
+        self.service.answers = {b"known": raiser(RequestRefused("no"))}
         for name in (b"known", b"unknown"):
             self.service.packetReceived(80, NS(name) + b"\1")
             self.service.packetReceived(80, NS(name) + b"\0")

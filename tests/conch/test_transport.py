@@ -242,7 +242,7 @@ class OrderTests(SynchronousTestCase):
     def test_unanswered_hello(self) -> None:
         """A proxy that refuses the hello is no proxy of ours."""
         pair = Pair()
-        pair.server.connection.answers.clear()
+        pair.server.connection.answers = {}
         pair.connect()
         self.assertIn("does not answer the hello", str(pair.lost[pair.client]))
 

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from typing import Protocol
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from tower.conch.requests import ConnectionService, RequestRefused, Unanswered
+from tower.conch.timers import Call, Clock
 
 #: The request's name, as OpenSSH calls it; any answer will do, a refusal too.
 KEEPALIVE = b"keepalive@openssh.com"
@@ -25,8 +24,17 @@ _FREE = 64 * 1024
 _SECOND = 2.0
 
 
-def _nothing() -> None:
-    """Stand in for what a stopped keepalive has no use for."""
+class Watched(Protocol):
+    """What a `Keepalive` needs of the transport that it belongs to."""
+
+    def received(self) -> object:
+        """Return something that differs whenever something came in between two calls."""
+
+    def moved(self) -> int:
+        """Return how many bytes went to and fro so far; it may begin anew, when keys are changed."""
+
+    def dead(self) -> None:
+        """Called, once, when the peer is given up."""
 
 
 class Keepalive:
@@ -41,41 +49,44 @@ class Keepalive:
     is never free keeps the shortest time there ever was.
 
     :param interval: s; 0 means to measure the round trip at the beginning and to give up nobody.
-    :param received: returns something that differs whenever something came in between two calls.
-    :param moved: returns how many bytes went to and fro so far; it may begin anew, when keys are changed.
-    :param dead: called, once, when the peer is given up.
+    :param peer: who is watched.
     :ivar round_trip: s; None before the first answer.
     """
 
-    def __init__(
-        self,
-        clock: IReactorTime,
-        service: ConnectionService,
-        interval: float,
-        received: Callable[[], object],
-        moved: Callable[[], int],
-        dead: Callable[[], None],
-    ) -> None:
+    __slots__ = (
+        "_asked",
+        "_before",
+        "_clock",
+        "_interval",
+        "_peer",
+        "_second",
+        "_service",
+        "_silent",
+        "_timer",
+        "_times",
+        "round_trip",
+    )
+
+    def __init__(self, clock: Clock, service: ConnectionService, interval: float, peer: Watched) -> None:
         self._clock = clock
         self._service = service
         self._interval = interval
-        self._received = received
-        self._moved = moved
-        self._dead = dead
-        self._timer: IDelayedCall | None = None
-        self._second: IDelayedCall | None = None
+        self._peer: Watched | None = peer
+        self._timer: Call | None = None
+        self._second: Call | None = None
         self._asked = False
         self._before: object = None
         self._silent = 0
-        self._times: deque[float] = deque(maxlen=_REMEMBERED)
+        self._times: list[float] = []
         self.round_trip: float | None = None
 
     def start(self) -> None:
         """Probe now and soon again, to know the round trip early, and then each interval."""
+        assert self._peer is not None
         self._probe()
         self._second = self._clock.callLater(_SECOND, self._probe_again)
         if self._interval > 0:
-            self._before = self._received()
+            self._before = self._peer.received()
             self._timer = self._clock.callLater(self._interval, self._tick)
 
     def stop(self) -> None:
@@ -83,39 +94,37 @@ class Keepalive:
         for timer in (self._timer, self._second):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._second = None
-        self._received = self._dead = _nothing
-        self._moved = lambda: 0
+        self._timer = self._second = self._peer = None
 
     def _probe_again(self) -> None:
         self._second = None
         self._probe()
 
     def _tick(self) -> None:
-        now = self._received()
+        assert self._peer is not None
+        now = self._peer.received()
         self._silent = self._silent + 1 if now == self._before else 0
         self._before = now
         if self._silent >= 2:
             self._timer = None
-            self._dead()
+            self._peer.dead()
             return
         self._timer = self._clock.callLater(self._interval, self._tick)
         self._probe()
 
     def _probe(self) -> None:
         """Ask, unless the last question is still open."""
-        if self._asked:
+        peer = self._peer
+        if self._asked or peer is None:
             return
         self._asked = True
-        asked_at, before = self._clock.seconds(), self._moved()
+        asked_at, before = self._clock.seconds(), peer.moved()
 
         def answered(_: object) -> None:
             self._asked = False
-            took = self._clock.seconds() - asked_at
-            is_free = 0 <= self._moved() - before <= _FREE
-            if is_free or self.round_trip is None or took < self.round_trip:
-                self._times.append(took)
-                self.round_trip = min(self._times)
+            if self._peer is not None:
+                moved = self._peer.moved() - before
+                self._measured(self._clock.seconds() - asked_at, is_free=0 <= moved <= _FREE)
 
         def refused(failure: Failure) -> None:
             if failure.check(RequestRefused):
@@ -124,3 +133,9 @@ class Keepalive:
                 failure.trap(Unanswered)
 
         self._service.request(KEEPALIVE).addCallbacks(answered, refused)
+
+    def _measured(self, took: float, *, is_free: bool) -> None:
+        """Note how long an answer took."""
+        if is_free or self.round_trip is None or took < self.round_trip:
+            self._times = [*self._times[1 - _REMEMBERED :], took]
+            self.round_trip = min(self._times)

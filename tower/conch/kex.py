@@ -86,6 +86,8 @@ class KexOrder:
     :ivar first: whether the first exchange is still going on.
     """
 
+    __slots__ = ("_peer_marker", "_second", "awaited", "first", "strict")
+
     def __init__(self, *, is_client: bool) -> None:
         self._peer_marker = STRICT_SERVER if is_client else STRICT_CLIENT
         self._second = MSG_KEXDH_REPLY if is_client else MSG_KEXDH_INIT

@@ -7,17 +7,16 @@ requests itself and passes channel messages (90-100) to the mux, once there is o
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.interfaces import IReactorTime
 
 from tower.conch.enrol import CONNECTION
 from tower.conch.fields import Fields
+from tower.conch.timers import Clock
 from tower.errors import PeerError, TowerError
 
 MSG_GLOBAL_REQUEST = 80
@@ -46,30 +45,44 @@ class Mux(Protocol):
         """A message of type *kind*, 90 to 100; *payload* begins with its type and is valid only now."""
 
 
-def _nothing(name: bytes) -> None:
-    """Follow an answer up with nothing."""
+class Owner(Protocol):
+    """What a `ConnectionService` needs of its transport."""
+
+    def sendPacket(self, messageType: int, payload: bytes) -> None:
+        """Send a message."""
+
+    def sendUnimplemented(self) -> None:
+        """Say that the last message is not known."""
+
+    def answered(self, name: bytes) -> None:
+        """A request of that name was answered with success, just now."""
+
+
+#: Answers a request: gets the transport and the request's data, returns the reply's.
+Answer = Callable[[Any, bytes], bytes]
 
 
 class ConnectionService(SSHService):
     """Global requests, both ways, in order.
 
     :ivar mux: gets the messages 90-100; without one they end the connection.
-    :ivar answers: what we answer to: name to a callable that gets the request's data and returns the
-        reply's, or raises `RequestRefused`.
-    :ivar answered: called with a request's name after it was answered with success.
+    :ivar answers: what we answer to, by name; an answer may raise `RequestRefused`.
     """
 
-    name = CONNECTION
+    __slots__ = ("_allowance", "_clock", "_counted_at", "_over", "_pending", "answers", "mux", "transport")
 
-    def __init__(self, clock: IReactorTime) -> None:
+    name = CONNECTION
+    transport: Owner | None  # type: ignore[assignment]
+
+    def __init__(self, clock: Clock, answers: Mapping[bytes, Answer]) -> None:
         self._clock = clock
-        self._pending: deque[Deferred[bytes]] = deque()
+        self._pending: list[Deferred[bytes]] = []
         self._allowance = BURST
         self._counted_at = 0.0
         self._over = False
         self.mux: Mux | None = None
-        self.answers: dict[bytes, Callable[[bytes], bytes]] = {}
-        self.answered: Callable[[bytes], None] = _nothing
+        self.answers = answers
+        self.transport = None
 
     def serviceStarted(self) -> None:
         """Begin to count."""
@@ -79,10 +92,8 @@ class ConnectionService(SSHService):
         """Fail what waits for an answer, and forget who could be told of anything."""
         self._over = True
         self.transport = self.mux = None
-        self.answers.clear()
-        self.answered = _nothing
         while self._pending:
-            self._pending.popleft().errback(Unanswered("the connection is over"))
+            self._pending.pop(0).errback(Unanswered("the connection is over"))
 
     def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
         """Send a request; the result is the reply's data, b"" at once when none is wanted.
@@ -127,19 +138,19 @@ class ConnectionService(SSHService):
         try:
             if answer is None:
                 raise RequestRefused("unknown")
-            reply = answer(data)
+            reply = answer(self.transport, data)
         except RequestRefused:
             if wants_reply:
                 self.transport.sendPacket(MSG_REQUEST_FAILURE, b"")
         else:
             if wants_reply:
                 self.transport.sendPacket(MSG_REQUEST_SUCCESS, reply)
-            self.answered(name)
+            self.transport.answered(name)
 
     def _replied(self, kind: int, packet: bytes) -> None:
         if not self._pending:
             raise PeerError("a reply to no request")
-        answer = self._pending.popleft()
+        answer = self._pending.pop(0)
         if kind == MSG_REQUEST_SUCCESS:
             answer.callback(packet)
         else:

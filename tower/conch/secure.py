@@ -37,7 +37,7 @@ from twisted.conch.ssh.transport import (
 )
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IReactorTime, ITCPTransport
+from twisted.internet.interfaces import ITCPTransport
 from twisted.python.failure import Failure
 
 from tower.conch.ciphers import CIPHERS, KEY_SIZES, make_opener, make_sealer
@@ -55,7 +55,7 @@ from tower.conch.kex import (
 )
 from tower.conch.keys import ED25519
 from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
-from tower.conch.timers import Timers
+from tower.conch.timers import Clock, Timers
 from tower.conch.versions import OURS, take_version
 from tower.errors import PeerError
 from tower.pipes import Buffer
@@ -144,6 +144,30 @@ class SecureTransport(SSHTransportBase):
     :ivar lost: fires with the reason, an exception, when the connection is gone.
     """
 
+    __slots__ = (
+        "_authenticated",
+        "_awaited",
+        "_early_bytes",
+        "_held",
+        "_held_bytes",
+        "_incoming_keys",
+        "_order",
+        "_over",
+        "_reason",
+        "_released",
+        "_sending_held",
+        "_timers",
+        "_unknown",
+        "_unparsed",
+        "clock",
+        "limits",
+        "lost",
+        "on_exchange",
+        "on_keys",
+        "opener",
+        "sealer",
+    )
+
     ourVersionString = OURS
     supportedKeyExchanges = EXCHANGES
     supportedPublicKeys = [ED25519]
@@ -157,7 +181,7 @@ class SecureTransport(SSHTransportBase):
     sealer: Sealer
     opener: Opener
 
-    def __init__(self, clock: IReactorTime, limits: Limits) -> None:
+    def __init__(self, clock: Clock, limits: Limits) -> None:
         self.clock = clock
         self.limits = limits
         self.sealer = ClearSealer(0)
@@ -452,6 +476,9 @@ class SecureTransport(SSHTransportBase):
             return cipher, derived(letters[1], key_size, *common), derived(letters[0], iv_size, *common)
 
         self._incoming_keys = keys(agreed.inCipType, theirs)
+        # An idle connection need not remember for an hour what was offered.
+        self.ourKexInitPayload = self.otherKexInitPayload = b""
+        del self.nextEncryptions
         self._order.agreed()
         self.sendPacket(MSG_NEWKEYS, b"")
         sequence = 0 if self._order.strict else self.sealer.sequence

@@ -7,9 +7,10 @@ hellos are exchanged.  Its owner may then `release` the parsing of packets and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
+from typing import ClassVar
 
 from attrs import frozen
 from twisted.conch.ssh.common import NS
@@ -27,7 +28,6 @@ from twisted.conch.ssh.transport import (
     SSHTransportBase,
 )
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower import __version__
@@ -37,8 +37,9 @@ from tower.conch.hello import HELLO, AgentHello, ProxyHello
 from tower.conch.keepalive import KEEPALIVE, Keepalive
 from tower.conch.kex import ClientHalf, client_half
 from tower.conch.keys import KeyPair, fingerprint, verify
-from tower.conch.requests import ConnectionService, Mux, RequestRefused, Unanswered
+from tower.conch.requests import Answer, ConnectionService, Mux, RequestRefused, Unanswered
 from tower.conch.secure import DEFAULT_LIMITS, Limits, SecureTransport, nothing
+from tower.conch.timers import Clock
 from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 from tower.errors import PeerError
 
@@ -120,15 +121,22 @@ class _Tended(SecureTransport):
     :ivar on_drain: called when the peer announces that it will soon be gone.
     """
 
-    def __init__(self, clock: IReactorTime, keepalive: float, limits: Limits) -> None:
+    __slots__ = ("_keepalive", "connection", "on_drain")
+
+    def _alive(self, data: bytes) -> bytes:
+        return b""
+
+    def _drained(self, data: bytes) -> bytes:
+        self.on_drain()
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: _alive, DRAIN: _drained}
+
+    def __init__(self, clock: Clock, keepalive: float, limits: Limits) -> None:
         super().__init__(clock, limits)
         self.on_drain: Callable[[], None] = nothing
-        self.connection = ConnectionService(clock)
-        self.connection.answers[KEEPALIVE] = lambda _: b""
-        self.connection.answers[DRAIN] = self._drained
-        self._keepalive = Keepalive(
-            clock, self.connection, keepalive, self._received, self._moved, self._dead
-        )
+        self.connection = ConnectionService(clock, self.answers)
+        self._keepalive = Keepalive(clock, self.connection, keepalive, self)
 
     @property
     def mux(self) -> Mux | None:
@@ -152,9 +160,8 @@ class _Tended(SecureTransport):
         """Tell the peer that we will soon be gone."""
         self.request(DRAIN, want_reply=False).addErrback(_expect_no_answer)
 
-    def _drained(self, data: bytes) -> bytes:
-        self.on_drain()
-        return b""
+    def answered(self, name: bytes) -> None:
+        """See `Owner.answered`.  Override."""
 
     def greeted(self) -> None:
         """The hellos are exchanged: begin to probe."""
@@ -167,13 +174,16 @@ class _Tended(SecureTransport):
         self.connection.serviceStopped()
         self.on_drain = nothing
 
-    def _received(self) -> object:
+    def received(self) -> object:
+        """See `Watched.received`."""
         return self.opener, self.opener.packets
 
-    def _moved(self) -> int:
+    def moved(self) -> int:
+        """See `Watched.moved`."""
         return self.sealer.octets + self.opener.octets
 
-    def _dead(self) -> None:
+    def dead(self) -> None:
+        """See `Watched.dead`."""
         self.fail(PeerDead("nothing came from the peer during three keepalive periods"))
 
 
@@ -186,9 +196,11 @@ class ServerTransport(_Tended, SSHServerTransport):
     :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
     """
 
+    __slots__ = ("_answer", "_auth", "_claim", "_hello", "_host_key", "ready")
+
     def __init__(
         self,
-        clock: IReactorTime,
+        clock: Clock,
         host_keys: Sequence[KeyPair],
         gate: Gatekeeper,
         *,
@@ -199,11 +211,9 @@ class ServerTransport(_Tended, SSHServerTransport):
         self.ready: Deferred[AgentPeer] = Deferred()
         self._host_key = host_keys[0]
         self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
-        self._auth = UserAuthServer(gate, self.limits.tries, self._accepted)
+        self._auth: UserAuthServer | None = UserAuthServer(gate, self.limits.tries, self._accepted)
         self._claim: Claim | None = None
         self._hello: AgentHello | None = None
-        self.connection.answers[HELLO] = self._greet
-        self.connection.answered = self._answered
 
     def _getHostKeys(self, keyAlg: bytes) -> tuple[Key, Key]:
         """Return the host key twice: Conch takes the public half of one and signs with the other."""
@@ -235,7 +245,7 @@ class ServerTransport(_Tended, SSHServerTransport):
         fields = Fields(packet)
         name = fields.string()
         fields.end()
-        if name != UserAuthServer.name or self.service is not None:
+        if name != UserAuthServer.name or self.service is not None or self._auth is None:
             self.sendDisconnect(DISCONNECT_SERVICE_NOT_AVAILABLE, b"no such service now")
             return
         self.sendPacket(MSG_SERVICE_ACCEPT, NS(name))
@@ -245,6 +255,7 @@ class ServerTransport(_Tended, SSHServerTransport):
         self._claim = claim
         self.authenticated()
         self.setService(self.connection)
+        self._auth = None
 
     def _greet(self, data: bytes) -> bytes:
         if self._hello is not None:
@@ -252,7 +263,10 @@ class ServerTransport(_Tended, SSHServerTransport):
         self._hello = AgentHello.decode(data)
         return self._answer
 
-    def _answered(self, name: bytes) -> None:
+    answers: ClassVar[Mapping[bytes, Answer]] = {**_Tended.answers, HELLO: _greet}
+
+    def answered(self, name: bytes) -> None:
+        """See `Owner.answered`; the answer to the hello is the last of the handshake."""
         if name == HELLO and self._claim is not None and self._hello is not None:
             self.greeted()
             self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
@@ -260,9 +274,11 @@ class ServerTransport(_Tended, SSHServerTransport):
     def ended(self, reason: Exception) -> None:
         """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
         super().ended(reason)
-        self._auth.serviceStopped()
-        if self._auth.refusals and self._claim is None:
-            reason = NotLetIn(self._auth.cluster, self._auth.refusals)
+        auth, self._auth = self._auth, None
+        if auth is not None:
+            auth.serviceStopped()
+            if auth.refusals:
+                reason = NotLetIn(auth.cluster, auth.refusals)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
 
@@ -279,9 +295,11 @@ class ClientTransport(_Tended, SSHClientTransport):
     :ivar ready: fires with a `ProxyPeer`; its errback is the reason why there will be none.
     """
 
+    __slots__ = ("_auth", "_cluster", "_half", "_hello", "_host_key", "_pinned", "ready")
+
     def __init__(
         self,
-        clock: IReactorTime,
+        clock: Clock,
         key: KeyPair,
         cluster: str,
         pinned: Collection[str],
