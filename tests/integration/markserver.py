@@ -12,6 +12,7 @@ name of a cluster, and serves until it is ended.
 | ``/flood``, ``/sink`` | an answer that does not end; a body that is read slowly |
 | ``/ping`` | gives a small body back |
 | ``/report``, ``/close-idle`` | what was seen, as JSON; closes what waits for a request |
+| port ``ping`` | gives back what comes |
 | port ``raw`` | a line with OWNER, then gives back what comes, which has to be OWNER's |
 | port ``slow`` | sends without end, and reads slowly |
 
@@ -92,6 +93,7 @@ class Backend:
         kinds: dict[str, tuple[Callable[..., Coroutine[Any, Any, None]], ssl.SSLContext | None]] = {
             "http": (self._http, None),
             "https": (self._http, tls),
+            "ping": (self._ping, None),
             "raw": (self._raw, None),
             "slow": (self._slow, None),
         }
@@ -204,8 +206,12 @@ class Backend:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
             writer.write(b"%x\r\n%b\r\n" % (PIECE, bytes(PIECE)))
-            await writer.drain()
-            self.flooded += PIECE
+            await self._flooded(writer)
+
+    async def _flooded(self, writer: Writer) -> None:
+        self.flooded += PIECE
+        await writer.drain()
+        await asyncio.sleep(0)  # `drain` gives nobody else a turn as long as the kernel takes bytes
 
     # Raw streams
 
@@ -225,6 +231,11 @@ class Backend:
             writer.write(data)
             await writer.drain()
 
+    async def _ping(self, name: str, reader: Reader, writer: Writer) -> None:
+        while data := await reader.read(PIECE):
+            writer.write(data)
+            await writer.drain()
+
     async def _slow(self, name: str, reader: Reader, writer: Writer) -> None:
         self._count("slow")
 
@@ -236,8 +247,7 @@ class Backend:
         try:
             while not reading.done():
                 writer.write(bytes(PIECE))
-                await writer.drain()
-                self.flooded += PIECE
+                await self._flooded(writer)
         finally:
             reading.cancel()
 
