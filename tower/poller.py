@@ -164,21 +164,20 @@ class Poller:
     def doRead(self) -> None:
         """Call whoever is ready, and go on while bytes keep coming."""
         poll, seconds = self._epoll.poll, self.seconds
-        now = seconds()
-        patience = SOON if now - self._left < SOON else 0.0
+        began = seconds()
+        patience = SOON if began - self._left < SOON else 0.0
         wait = 0.0
         self._turning, self._hurried = True, False
         try:
             while not self._hurried:
                 events = poll(wait, _EVENTS)
-                if events:
-                    self._turn(events)
-                elif not self._calls:
+                if not (events or self._calls):
                     break
+                self._serve(events)
                 if self._calls:
                     self._end_turn()
                 wait = 0.0 if self._calls else patience
-                if seconds() - now > LINGER:
+                if seconds() - began > LINGER:
                     break
         finally:
             self._turning = False
@@ -187,27 +186,26 @@ class Poller:
             self._scheduled = True
             self._reactor.callLater(0, self._late)
 
-    def _turn(self, events: list[tuple[int, int]]) -> None:
+    def _serve(self, events: list[tuple[int, int]]) -> None:
         readers, writers, fresh = self._readers, self._writers, self._fresh
         for fd, event in events:
-            if fresh and fd in fresh:
+            if fd in fresh:
                 continue  # the event was of another socket, whose descriptor's number it got
-            if event & _READABLE and fd in readers:
-                reader = readers[fd]
-                try:
-                    reader.doRead()
-                except Exception:  # noqa: BLE001 - one that fails must not end the others
-                    self._failed(reader)
-            if event & _WRITABLE and fd in writers:
-                writer = writers[fd]
-                try:
-                    writer.doWrite()
-                except Exception:  # noqa: BLE001 - one that fails must not end the others
-                    self._failed(writer)
+            try:
+                if event & _READABLE and fd in readers:
+                    readers[fd].doRead()
+                if event & _WRITABLE and fd in writers:
+                    writers[fd].doWrite()
+            except Exception:  # noqa: BLE001 - one that fails must not end the others
+                self._failed(fd)
         fresh.clear()
 
-    def _failed(self, descriptor: Any) -> None:
+    def _failed(self, fd: int) -> None:
         failure = Failure()
+        descriptor = None if fd in self._fresh else self._readers.get(fd) or self._writers.get(fd)
+        if descriptor is None:
+            self._log.failure("an error in a socket that is gone", failure)
+            return
         self._log.failure("an error in {descriptor}", failure, descriptor=descriptor.logPrefix())
         self.removeReader(descriptor)
         self.removeWriter(descriptor)

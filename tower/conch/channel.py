@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: The largest window there can be, B (RFC 4254 section 5.2).
 LARGEST_WINDOW = 2**32 - 1
 
+#: What was delivered is credited once it is so much; no window that we grant hangs on less, B.
+_WORTH_CREDIT = 4 * 1024
+
 #: What comes in smaller pieces while nobody takes it is kept in pieces of this size, B.
 _KEPT_PIECE = 16 * 1024
 
@@ -249,7 +252,7 @@ class Channel:
         elif size:
             self._uncredited += size
             self.receiver.received(data)
-            if not self._paused:
+            if self._uncredited >= _WORTH_CREDIT and not self._paused:
                 self._credit()
 
     def _keep(self, data: memoryview) -> None:
@@ -316,7 +319,6 @@ class Channel:
             self._close_sent = True
             self._mux.send_close(self.remote)
         self._mux.forget(self)
-        self._window.close()
         if not self._inbox:
             self._paused = False  # nothing is left that could be held back
         if not self._paused:
@@ -382,12 +384,12 @@ class Channel:
         self._close_sent = self._peer_closed = self._shut = True
         self._queue.clear()
         self.queued = 0
-        self._window.close()
         self._tell_closed(reason)
 
     def _tell_closed(self, reason: Exception) -> None:
         if self._end_reason is None:
             self._end_reason = reason
         self._inbox.clear()
+        self._window.close()  # not before: what waited for a paused receiver was on loan
         receiver, self.receiver = self.receiver, _UNHEARD
         receiver.closed(reason)

@@ -183,12 +183,16 @@ class Tunnel:
         if self._exchanging:
             self._ssh.sendPacket(payload[0], payload[1:])
             return
+        if self.disconnecting:
+            return
         data = self._ssh.sealer.seal(payload)
-        if self._turn_is_due and self._out_size < _BATCH:
-            self._out.append(data)  # what `write` would do, for nearly every packet when many are under way
-            self._out_size += len(data)
-        else:
-            self.write(data)
+        self._out.append(data)
+        self._out_size += len(data)
+        if self._out_size > _BATCH:
+            self._flush()
+        elif not self._turn_is_due:
+            self._turn_is_due = True
+            self._soon(self._turn)
 
     def lease(self) -> memoryview:
         """Return the process's buffer for one packet."""
@@ -218,7 +222,8 @@ class Tunnel:
         self._turn_is_due = False
         if self._over:
             return
-        self._flush()
+        if self._out:
+            self._flush()
         mux = self._mux
         if mux is not None and mux.turns and not self.congested:
             mux.drained()
@@ -227,11 +232,11 @@ class Tunnel:
             self._flush()
 
     def _flush(self) -> None:
-        out = self._out
-        if not out or self._over:
+        if not self._out or self._over:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        self._out, self._out_size = [], 0
+        data = b"".join(self._out)
+        self._out.clear()
+        self._out_size = 0
         self._transmit(self._writer.wrap(data))
 
     def _transmit(self, data: Buffer) -> None:

@@ -15,6 +15,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tower.errors import PeerError
+from tower.pipes import Buffer
 
 try:  # Autobahn's SIMD code; a module of its own that Autobahn does not promise to keep
     from _nvx_xormasker import ffi, lib
@@ -68,9 +69,13 @@ def mask(data: memoryview, key: int) -> None:
         lib.nvx_xormask_process(masker, ffi.from_buffer("uint8_t[]", data), size)
         lib.nvx_xormask_free(masker)
         return
+    data[:] = _mixed(data, size, key)
+
+
+def _mixed(data: Buffer, size: int, key: int) -> bytes:
+    """Do the same as one operation on two big integers, and return the result."""
     pattern = (key.to_bytes(4, "little") * ((size + 3) >> 2))[:size]
-    mixed = int.from_bytes(data, "little") ^ int.from_bytes(pattern, "little")
-    data[:] = mixed.to_bytes(size, "little")
+    return (int.from_bytes(data, "little") ^ int.from_bytes(pattern, "little")).to_bytes(size, "little")
 
 
 def _rotated(key: int, count: int) -> int:
@@ -226,12 +231,15 @@ class FrameWriter:
 
     def wrap(self, payload: bytes, opcode: int = BINARY) -> bytes:
         """Return a frame with *payload*."""
+        size = len(payload)
         if not self._masked:
-            return self._header(opcode, len(payload), 0) + payload
+            return self._header(opcode, size, 0) + payload
         key = random.getrandbits(32)
+        if size <= _SMALL:
+            return self._header(opcode, size, key) + _mixed(payload, size, key)
         covered = bytearray(payload)
         mask(memoryview(covered), key)
-        return self._header(opcode, len(payload), key) + covered
+        return self._header(opcode, size, key) + covered
 
     def _header(self, opcode: int, size: int, key: int) -> bytes:
         flag = 128 if self._masked else 0
