@@ -332,6 +332,21 @@ class ReceivingTests(ChannelTestCase):
         self.pair.pump()
         self.assert_free()
 
+    def test_on_loan_after_the_close(self) -> None:
+        """What waits for a paused receiver stays on loan when the peer has closed, until nothing waits."""
+        self.channel.send(BULK)
+        self.pair.pump()
+        self.other.pause()
+        self.channel.send(BULK)
+        self.pair.pump()
+        self.channel.abort()
+        self.pair.pump()
+        waiting = self.other.bytes_in - len(self.far.got)
+        self.assertGreater(waiting, BASE)
+        self.assertGreaterEqual(self.pair.far.budget.lent, waiting - BASE)
+        self.other.resume()
+        self.assertEqual(self.pair.far.budget.lent, 0)
+
     def test_after_the_end(self) -> None:
         """After EOF there may be no data and no EOF."""
         for message in (data(0, b"x"), data(0, b""), number(END, 0)):
