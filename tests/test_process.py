@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import resource
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.process import raise_file_limit, settle_memory
+from tower.process import RESERVE, are_scarce, is_scarce, raise_file_limit, settle_memory
 
 
 class ProcessTests(SynchronousTestCase):
@@ -21,6 +23,19 @@ class ProcessTests(SynchronousTestCase):
         for _ in range(2):
             self.assertEqual(raise_file_limit(), before[1])
             self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE), (before[1], before[1]))
+
+    def test_scarce(self) -> None:
+        """The last descriptors of the limit are scarce, and so is everything beyond."""
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        with Path("/dev/null").open() as file:
+            number = file.fileno()
+            free = os.dup(number)
+            os.close(free)
+            for spare, scarce in ((RESERVE + 1, False), (RESERVE, True), (0, True)):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, before[1]))
+                self.assertEqual((is_scarce(free), are_scarce(number)), (scarce, scarce), spare)
+        self.assertRaises(OSError, are_scarce, -1)
 
     def test_settled(self) -> None:
         """What is there is frozen, and collections become rarer."""

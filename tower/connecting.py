@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from tower.connection import Connection
 from tower.errors import TowerError
+from tower.process import is_scarce
 from tower.tlsconnection import TLSConnection, TLSFailed
 
 _KINDS = {
@@ -28,13 +29,16 @@ _KINDS = {
     errno.ETIMEDOUT: "timeout",
     errno.ENETUNREACH: "unreachable",
     errno.EHOSTUNREACH: "unreachable",
+    errno.EMFILE: "busy",
+    errno.ENFILE: "busy",
 }
 
 
 class ConnectFailed(TowerError):
     """No connection came about.
 
-    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name`` or ``tls``.
+    :ivar kind: ``refused``, ``unreachable``, ``timeout``, ``name``, ``tls``, or ``busy`` when there are too
+        many open files.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -103,7 +107,7 @@ class _Attempt:
             try:
                 sock = socket.socket(family, socket.SOCK_STREAM)
                 sock.settimeout(0)
-                code = sock.connect_ex(address)
+                code = errno.EMFILE if is_scarce(sock.fileno()) else sock.connect_ex(address)
             except OSError as e:  # no descriptor is left, the family is unknown, there is no such scope
                 code = max(e.errno or 0, 0) or errno.EADDRNOTAVAIL
             if sock is not None and code in (0, errno.EINPROGRESS):

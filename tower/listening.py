@@ -4,7 +4,8 @@
 else that listens through a reactor's ``listenTCP`` works with it unchanged.
 
 When no descriptor is left, Twisted's port takes each new connection to close it at once, and logs that three
-times.  Ours leaves them to the kernel, which has them wait, looks again from time to time, and says so once.
+times.  Ours stops a little earlier, leaves connections to the kernel, which has them wait, looks again from
+time to time, and says so once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from twisted.python.failure import Failure
 
 from tower.connection import Connection
 from tower.pipes import Receiver
+from tower.process import are_scarce, is_scarce
 from tower.tlsconnection import TLSConnection
 
 #: Connections taken in one go, before others get their turn.
@@ -71,7 +73,7 @@ class ConnectionFactory(Factory):
         return _Accepted(self._accept)
 
 
-class _Port(tcp.Port):
+class Port(tcp.Port):
     """Twisted's port with another `doRead`: see the module."""
 
     _log = Logger()
@@ -94,10 +96,14 @@ class _Port(tcp.Port):
                 return
             except OSError as e:
                 if e.errno in _EXHAUSTED:
-                    self._pause(e)
+                    self._pause(os.strerror(e.errno))
                     return
                 continue  # that one was gone before we took it
+            scarce = is_scarce(sock.fileno())
             self._take(sock, address)
+            if scarce:
+                self._pause(os.strerror(errno.EMFILE))
+                return
 
     def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
         factory: Any = self.factory
@@ -116,7 +122,7 @@ class _Port(tcp.Port):
             self._log.failure("cannot take a connection from {address}", address=address[0])
             connection.abort()
 
-    def _pause(self, error: OSError) -> None:
+    def _pause(self, reason: str) -> None:
         """Have connections wait."""
         self.stopReading()  # type: ignore[no-untyped-call]
         self._again = self._clock.callLater(PAUSE, self._resume)
@@ -127,10 +133,13 @@ class _Port(tcp.Port):
             self._log.warn(
                 "port {port} takes no connections for now, they wait: {reason}",
                 port=self._realPortNumber,
-                reason=os.strerror(error.errno or 0).lower(),
+                reason=reason.lower(),
             )
 
     def _resume(self) -> None:
+        if are_scarce(self.socket.fileno()):
+            self._again = self._clock.callLater(PAUSE, self._resume)
+            return
         self._again = None
         self.startReading()  # type: ignore[no-untyped-call]
 
@@ -161,7 +170,7 @@ class ConnectionReactor:
 
         :raise twisted.internet.error.CannotListenError: the port is taken or may not be bound.
         """
-        listening = _Port(self._tls, port, factory, backlog, interface, self._reactor)
+        listening = Port(self._tls, port, factory, backlog, interface, self._reactor)
         listening.startListening()
         return listening
 

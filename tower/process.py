@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import gc
+import os
 import resource
 
 #: Allocations between two looks for cyclic garbage: connections leave none behind, so look seldom.
 _GC_THRESHOLDS = (50_000, 20, 100)
+
+#: Open files that connections leave to everything else: the records, keys, a health page.
+RESERVE = 16
 
 
 def raise_file_limit() -> int:
@@ -21,6 +26,26 @@ def raise_file_limit() -> int:
         except (OSError, ValueError):
             return soft  # what we have is what we get
     return hard
+
+
+def is_scarce(descriptor: int) -> bool:
+    """Say whether *descriptor*, just opened, is among the last: the system gives the lowest that is free."""
+    return descriptor >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
+
+
+def are_scarce(descriptor: int) -> bool:
+    """Say whether one opened now would be among the last.
+
+    :param descriptor: any that is open.
+    """
+    try:
+        probe = os.dup(descriptor)
+    except OSError as e:
+        if e.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        raise
+    os.close(probe)
+    return is_scarce(probe)
 
 
 def settle_memory() -> None:
