@@ -22,14 +22,16 @@ class TLSEnded(Exception):
 
 
 class TLSSession:
-    """:param server_hostname: name to verify and to send as SNI; None on the server's side."""
+    """:param server_hostname: name to verify and to send as SNI; None on the server's side.
+    :ivar more: whether the last `read_into` left something that can be read at once.
+    """
 
     def __init__(
         self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
     ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._ended = False
+        self._ended = self.more = False
         self._aside = b""
         self.object = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
@@ -69,20 +71,24 @@ class TLSSession:
             buffer[:have] = self._aside[:have]
             self._aside = self._aside[have:]
         read: Callable[[int, memoryview], int] = self.object.read  # type: ignore[assignment]
+        self.more = False
         try:
             while have < room:
-                count = read(room - have, buffer[have:])
+                count = read(room - have, buffer[have:] if have else buffer)
                 if not count:
                     self._ended = True
                     break
                 have += count
-                if not (self._incoming.pending or self.object.pending()):
-                    break  # cheaper than to be told so by an exception
+                if have < room and not self._incoming.pending:
+                    return have  # it stopped at the end of a record, and there is no other
+            else:
+                self.more = self.waiting
         except ssl.SSLWantReadError:
             return have
         except ssl.SSLZeroReturnError:
             self._ended = True  # no event of the socket will say it again
         if have:
+            self.more = self.more or self._ended
             return have
         raise TLSEnded
 

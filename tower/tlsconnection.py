@@ -136,7 +136,7 @@ class TLSConnection(Connection):
                 self._discard()
             return
         session = self._session
-        if not (ready and session.waiting):
+        if not (ready and session.more):
             try:
                 count = self._socket.recv_into(_CIPHER)
             except WOULD_BLOCK:
@@ -181,7 +181,7 @@ class TLSConnection(Connection):
                 self._filled(count)
             else:
                 self._receiver.received(buffer[:count])
-            if self._paused or self._closed or not session.waiting:
+            if self._paused or self._closed or not session.more:
                 return
         self._soon()
 
