@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import weakref
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -124,6 +126,17 @@ class LenderTests(SynchronousTestCase):
         receiver = self.connection.receiver
         assert isinstance(receiver, Splice)
         self.assertEqual(receiver.forwarded, len(self.far.got))
+
+    def test_freed(self) -> None:
+        """When it is over nobody holds the splice, whichever way it received last; no collector is needed."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for piece in (b"small", bytes(1 << 15)):
+            self.setUp()
+            self.pass_on(piece)
+            splices = [weakref.ref(each.receiver) for each in (self.connection, self.channel)]
+            self.connection.abort()
+            self.assertEqual([splice() for splice in splices], [None, None])
 
     def test_lost_under_it(self) -> None:
         """A sink that goes while a large piece is sent takes the source along; nothing is leased from it."""

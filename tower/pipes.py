@@ -128,6 +128,7 @@ class Splice:
     def closed(self, reason: Exception) -> None:
         """Close the partner too, after what it still has to send if the end was a clean one."""
         other, self.other = self.other, None
+        self.__dict__.pop("filled", None)  # by which it would hold itself
         if other is None:
             return
         other.other = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from functools import partial
 from typing import Any
 
@@ -288,6 +290,20 @@ class MemoryTests(SynchronousTestCase):
         pair.proxy.tunnel.buffer()
         pair.proxy.tunnel.filled(0)
         self.assertIsNone(pair.proxy.tunnel._buffer)
+
+    def test_freed(self) -> None:
+        """Nobody holds a tunnel that is gone; no collector is needed."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        pair = TunnelPair()
+        pair.channel(Recorder(), Recorder())[0].send(BULK[:60_000])
+        pair.proxy.pipe.lose()
+        tunnels = []
+        for end in pair.ends:
+            del end.pipe.receiver  # a real pipe lets go of it
+            tunnels.append(weakref.ref(end.tunnel))
+        del pair, end
+        self.assertEqual([tunnel() for tunnel in tunnels], [None, None])
 
     def test_gone(self) -> None:
         """A tunnel that is gone keeps none, whatever it held."""

@@ -401,4 +401,5 @@ class Tunnel:
         self._out.clear()
         if self._mux is not None:
             self._mux.lost(reason)
+            self._mux = None  # or each would hold the other
         self.lost.callback(reason)
