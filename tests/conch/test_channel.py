@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -49,6 +50,21 @@ def data(channel: int, payload: bytes) -> bytes:
 def number(kind: int, channel: int, *more: int) -> bytes:
     """Return a message of numbers only."""
     return bytes((kind,)) + b"".join(each.to_bytes(4, "big") for each in (channel, *more))
+
+
+class Asked:
+    """Stands in for a window.
+
+    :ivar alone: what it was told each time.
+    """
+
+    def __init__(self) -> None:
+        self.alone: list[bool] = []
+
+    def renew(self, now: float, round_trip: float, *, alone: bool) -> int:
+        """Note whether the channel is alone, and grant nothing."""
+        self.alone.append(alone)
+        return 0
 
 
 class ChannelTestCase(SynchronousTestCase):
@@ -331,6 +347,21 @@ class ReceivingTests(ChannelTestCase):
         self.channel.abort()
         self.pair.pump()
         self.assert_free()
+
+    def test_window_shared(self) -> None:
+        """Windows are for one that is not alone until a while and a round trip after another was active."""
+        self.pair.near.wire.round_trip = 1.0
+        second, _ = self.pair.open(Recorder(), Recorder())
+        asked = Asked()
+        window: Any = asked
+        for pause in (0.0, 1.0, 0.5):
+            self.pair.clock.advance(pause)
+            self.pair.near.mux.renew(self.channel, window)
+            if not pause:
+                self.channel.send(b"x")
+                second.send(b"y")
+                self.pair.near.mux.renew(self.channel, window)
+        self.assertEqual(asked.alone, [True, False, False, True])
 
     def test_on_loan_after_the_close(self) -> None:
         """What waits for a paused receiver stays on loan when the peer has closed, until nothing waits."""

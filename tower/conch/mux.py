@@ -29,7 +29,7 @@ SHARED_PACKET = 64 * 1024
 #: A peer that takes only shorter packets than this makes more work than it does, B.
 SHORTEST_PACKET = 1024
 
-#: How long after a change of channel a tunnel counts as shared, s.
+#: How long after a change of channel a tunnel counts as shared, and one round trip, s.
 SHARED_FOR = 0.25
 
 #: Data in front of which a packet has padding length, type, channel and size, B.
@@ -236,7 +236,7 @@ class Mux:
 
     def send_small(self, channel: Channel, data: Buffer) -> bool:
         """Send *data*, at most `ALWAYS_FITS` bytes, as one packet; return whether there is room for more."""
-        if channel is not self._busiest:
+        if not (self._mixed or channel is self._busiest):
             self._notice(channel, len(data))
         self.wire.send(channel.head + len(data).to_bytes(4, "big") + data)
         return not self.wire.congested
@@ -252,7 +252,7 @@ class Mux:
 
     def commit(self, channel: Channel, size: int) -> None:
         """Send the first *size* bytes that are in `space` as one packet."""
-        if channel is not self._busiest:
+        if not (self._mixed or channel is self._busiest):
             self._notice(channel, size)
         if size > ALWAYS_FITS and self.largest < ALONE_PACKET:
             self._is_shared(self.wire.seconds())
@@ -294,7 +294,7 @@ class Mux:
             self.largest = ALONE_PACKET
         if self._changed:
             self._changed = False
-            self._shared_until = now + SHARED_FOR
+            self._shared_until = now + SHARED_FOR + self.wire.round_trip
         return now < self._shared_until
 
     def wait(self, channel: Channel) -> None:
@@ -361,7 +361,7 @@ class Mux:
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        if channel is not self._busiest:
+        if not (self._mixed or channel is self._busiest):
             self._notice(channel, size)
         channel.data_received(packet[begin:end])
 
