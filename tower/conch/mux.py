@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from twisted.internet.defer import Deferred, fail
 
@@ -173,15 +173,6 @@ class Mux:
         self._changed = self._mixed = False
         self._shared_until = self._mixed_until = 0.0
         self._lost: Exception | None = None
-        self._handlers: dict[int, Callable[[Channel, memoryview], None]] = {
-            ADJUST: self._adjusted,
-            EXTENDED: self._extended,
-            END: self._ended,
-            CLOSE: self._closed,
-            REQUEST: self._requested,
-            SUCCESS: self._replied,
-            FAILURE: self._replied,
-        }
 
     # Opening
 
@@ -338,7 +329,7 @@ class Mux:
             handler = self._handlers.get(kind)
             if handler is None:
                 raise BadMessage(f"message {kind} is not known")
-            handler(self._channel(payload), payload)
+            handler(self, self._channel(payload), payload)
 
     def _channel(self, payload: memoryview) -> Channel:
         (number,) = _NUMBER.unpack_from(payload, 1)
@@ -430,6 +421,16 @@ class Mux:
 
     def _replied(self, channel: Channel, payload: memoryview) -> None:
         raise BadMessage("an answer to a channel request, none of which we make")
+
+    _handlers: ClassVar[dict[int, Callable[[Mux, Channel, memoryview], None]]] = {
+        ADJUST: _adjusted,
+        EXTENDED: _extended,
+        END: _ended,
+        CLOSE: _closed,
+        REQUEST: _requested,
+        SUCCESS: _replied,
+        FAILURE: _replied,
+    }
 
     def lost(self, reason: Exception) -> None:
         """End every channel; the tunnel is gone."""
