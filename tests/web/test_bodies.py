@@ -40,6 +40,25 @@ class ChunkedBodyTests(SynchronousTestCase):
         self.assertGreater(ends[-1], 0)
         self.assertEqual(b"".join(pieces), b"".join(chunks))
 
+    @given(st.lists(st.sampled_from([b"0", b"1", b"2;a", b"a", b":", b"\r\n", b"\r", b"\n"]), max_size=14))
+    def test_whole_or_in_bytes(self, parts: list[bytes]) -> None:
+        """Good or bad, a body that comes at once is taken as one that comes byte by byte."""
+        wire = b"".join(parts)
+        outcomes = []
+        for step in (1, len(wire) or 1):
+            pieces: list[bytes] = []
+            body = ChunkedBody(pieces)
+            position, end = 0, -1
+            try:
+                while position < len(wire) and end < 0:
+                    end = body.feed(wire[position : position + step])
+                    position += step if end < 0 else end
+            except BadBody:
+                outcomes.append("bad")
+            else:
+                outcomes.append(f"{end >= 0} at {position}: {b''.join(pieces)!r}")
+        self.assertEqual(outcomes[0], outcomes[1])
+
     def test_refused(self) -> None:
         """Whatever two readers could frame in two ways is refused."""
         for wire in (

@@ -33,6 +33,12 @@ _FORBIDDEN_TRAILER = re.compile(
 )
 
 
+# What comes next.
+_SIZE, _END_OF_DATA, _TRAILERS, _OVER = "size", "end of data", "trailers", "over"
+
+_CR, _LF = b"\r\n"
+
+
 class BadBody(PeerError):
     """The chunked framing is broken, so nobody can tell where the next message begins."""
 
@@ -67,39 +73,51 @@ class ChunkedBody:
                 self._left -= stop - position
                 position = stop
                 continue
-            limit = CHUNK_LINE_LIMIT if self._state is not _TRAILERS else TRAILER_LIMIT
-            piece = bytes(data[position : position + limit])
-            newline = piece.find(b"\n")
-            if newline < 0:
-                self._line += piece
-                position += len(piece)
-                if len(self._line) > limit:
-                    raise BadBody("a line of the chunked body is too long")
-                if self._state is _END_OF_DATA and self._line != b"\r":
-                    raise BadBody("a chunk does not end where its size says")
-                continue
-            position += newline + 1
-            line, self._line = self._line + piece[: newline + 1], b""
-            if len(line) > limit:
-                raise BadBody("a line of the chunked body is too long")
-            if self._take_line(line):
+            if self._state is _SIZE and not self._line:
+                match = _SIZE_LINE.match(data, position, position + CHUNK_LINE_LIMIT)
+                if match is not None and (size := int(match[1], 16)):
+                    begin = match.end()
+                    stop = begin + size
+                    # most chunks are here as a whole: step over them without looking for lines
+                    if stop + 2 <= end and data[stop] == _CR and data[stop + 1] == _LF:
+                        if self.pieces is not None:
+                            self.pieces.append(bytes(data[begin:stop]))
+                        position = stop + 2
+                        continue
+            position = self._follow_line(data, position)
+            if self._state is _OVER:
                 return position
         return -1
 
-    def _take_line(self, line: bytes) -> bool:
-        """Act on one line of framing; True when it was the last."""
+    def _follow_line(self, data: Buffer, position: int) -> int:
+        """Follow the line of framing at *position*; return where it ends, or *data* does."""
+        limit = CHUNK_LINE_LIMIT if self._state is not _TRAILERS else TRAILER_LIMIT
+        piece = bytes(data[position : position + limit])
+        newline = piece.find(b"\n")
+        line = self._line + (piece if newline < 0 else piece[: newline + 1])
+        if len(line) > limit:
+            raise BadBody("a line of the chunked body is too long")
+        if newline >= 0:
+            self._line = b""
+            self._take_line(line)
+            return position + newline + 1
+        self._line = line
+        if self._state is _END_OF_DATA and line != b"\r":
+            raise BadBody("a chunk does not end where its size says")
+        return position + len(piece)
+
+    def _take_line(self, line: bytes) -> None:
+        """Act on one line of framing."""
         if self._state is _SIZE:
             match = _SIZE_LINE.fullmatch(line)
             if match is None:
                 raise BadBody("a chunk does not begin with its size")
             self._left = int(match[1], 16)
             self._state = _END_OF_DATA if self._left else _TRAILERS
-            return False
+            return
         if line == b"\r\n":
-            if self._state is _TRAILERS:
-                return True
-            self._state = _SIZE
-            return False
+            self._state = _OVER if self._state is _TRAILERS else _SIZE
+            return
         if self._state is _END_OF_DATA:
             raise BadBody("a chunk does not end where its size says")
         self._trailers += len(line)
@@ -108,7 +126,3 @@ class ChunkedBody:
             raise BadBody("the trailers are malformed or too long")
         if _FORBIDDEN_TRAILER.fullmatch(match[1]):
             raise BadBody("a field that may not be a trailer is one")
-        return False
-
-
-_SIZE, _END_OF_DATA, _TRAILERS = "size", "end of data", "trailers"

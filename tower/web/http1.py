@@ -31,6 +31,9 @@ _DIGITS = re.compile(rb"[0-9]{1,18}+")
 _PROTOCOL = re.compile(_TOKEN + rb"++(?:/" + _TOKEN + rb"++)?+")
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 
+# `bytes` are searched for an integer a good deal faster than for one byte.
+_PERCENT, _BACKSLASH, _SEMICOLON = b"%\\;"
+
 # Whoever cleans the path decodes it first, so an encoded separator counts as one.
 _DOT_SEGMENT = re.compile(rb"(?:[/\\;]|%2f|%5c|%3b)(?:\.|%2e){1,2}(?=[/\\;]|%2f|%5c|%3b|\Z)", re.IGNORECASE)
 
@@ -190,7 +193,7 @@ class HeadReader:
         if match is None:
             raise _fault_of_line(head)
         method, target, minor = match.groups()
-        if b"%" in target or b"/." in target or b"\\" in target or b";" in target:
+        if _PERCENT in target or _BACKSLASH in target or _SEMICOLON in target or target.find(b"/.") >= 0:
             _check_path(target)
         block = head[match.end() :]
         if block == self._block and self._fields is not None:

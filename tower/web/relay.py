@@ -70,11 +70,8 @@ class ProxyClientFactory:
         if upstream is None:
             self._open()
         else:
-            self._begin(upstream)
-
-    def _begin(self, upstream: Upstream) -> None:
-        self.client = client = self.protocol(self, upstream)
-        client.begin(self._head)
+            self.client = client = self.protocol(self, upstream)
+            client.begin(self._head)
 
     def _open(self) -> None:
         opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
@@ -82,7 +79,8 @@ class ProxyClientFactory:
 
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
-        self._begin(upstream)
+        self.client = client = self.protocol(self, upstream)
+        client.begin(self._head)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None

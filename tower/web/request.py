@@ -158,7 +158,8 @@ class Request:
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
-                self.relay(outcome)
+                self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
+                factory.start()
                 return
         except Exception as e:  # noqa: BLE001 - whatever it is, the user gets a Status and the others go on
             self.fail(e)
@@ -184,7 +185,8 @@ class Request:
     def _act(self, outcome: Outcome) -> None:
         try:
             if isinstance(outcome, Relay):
-                self.relay(outcome)
+                self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
+                factory.start()
             elif isinstance(outcome, Response):
                 self.respond(outcome)
             elif isinstance(outcome, StreamingResponse):
@@ -195,14 +197,6 @@ class Request:
                 self._hand_over(outcome)
         except Exception as e:  # noqa: BLE001 - as in process
             self.fail(e)
-
-    def relay(self, relay: Relay) -> None:
-        """Send the request on to a cluster.
-
-        :raise TowerError: it is not to be sent.
-        """
-        self._exchange = factory = self.proxyClientFactoryClass(self, relay)
-        factory.start()
 
     def respond(self, response: Response) -> None:
         """Answer with *response*."""
