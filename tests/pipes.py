@@ -10,6 +10,7 @@ class FakePipe:
 
     :ivar sent: everything sent so far.
     :ivar full: while true, `send` answers False.
+    :ivar is_large: whether it has a large window, as a channel may.
     """
 
     receiver: Receiver
@@ -17,6 +18,7 @@ class FakePipe:
     def __init__(self) -> None:
         self.sent = bytearray()
         self.full = False
+        self.is_large = False
         self.paused = True
         self.finished = False
         self.closing = False

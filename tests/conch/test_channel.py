@@ -340,10 +340,12 @@ class ReceivingTests(ChannelTestCase):
                 self.pair.far.hear(data(self.other.local, bytes(BASE)))
 
     def test_window_grows(self) -> None:
-        """A fast stream borrows a larger window, and gives it back when it closes."""
+        """A fast stream borrows a larger window, which both sides know, and gives it back when it closes."""
+        self.assertFalse(self.channel.is_large or self.other.is_large)
         self.channel.send(BULK)
         self.pair.pump()
         self.assertGreater(self.pair.far.budget.lent, 0)
+        self.assertTrue(self.channel.is_large and self.other.is_large)
         self.channel.abort()
         self.pair.pump()
         self.assert_free()

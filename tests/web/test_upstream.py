@@ -80,6 +80,15 @@ class PoolTests(SynchronousTestCase):
         self.assertTrue(self.tunnel.pipes[0].aborted)
         self.assertIsNone(self.pool.take("alpha", "kubernetes"))
 
+    def test_large(self) -> None:
+        """What has a large window is kept only for those who come soon, so that others can have as much."""
+        self.pool.give("alpha", "kubernetes", self.open())
+        self.tunnel.pipes[0].is_large = True
+        self.pool.sweep()
+        self.assertFalse(self.tunnel.pipes[0].aborted)
+        self.pool.sweep()
+        self.assertTrue(self.tunnel.pipes[0].aborted)
+
     def test_draining(self) -> None:
         """Channels of a tunnel that is going away are neither used nor kept."""
         one, two = self.open(), self.open()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tower.conch.window import Window
+from tower.conch.window import SHARED, Window
 from tower.errors import PeerError, TowerError
 from tower.pipes import Buffer, Receiver
 
@@ -109,6 +109,11 @@ class Channel:
     def close_sent(self) -> bool:
         """Whether the peer was told that the channel is closed: then it must hear nothing more about it."""
         return self._close_sent
+
+    @property
+    def is_large(self) -> bool:
+        """Whether either side lent it much of its memory, and cannot take that back while it is open."""
+        return max(self._window.size, self._out_window) > SHARED
 
     @property
     def tunnel(self) -> object:

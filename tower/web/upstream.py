@@ -2,7 +2,8 @@
 
 A channel is pinned to one TLS connection that the agent holds to its API server.  Opening one costs a dial
 and a handshake there, so channels are used again, the last used first; an unused one is closed before the
-API server would close it (`IDLE`), since a request that meets a closing connection is a failed request.
+API server would close it (`IDLE`), since a request that meets a closing connection is a failed request.  One
+whose window has become large keeps memory from others, so it is closed soon.
 """
 
 from __future__ import annotations
@@ -35,6 +36,14 @@ _CODES = {
     "timeout": (504, "Timeout", "{target} of cluster {cluster} did not answer its agent: {text}"),
 }
 _OTHER = (503, "ServiceUnavailable", "the agent of cluster {cluster} cannot reach {target}: {text}")
+
+
+class Channel(Pipe, Protocol):
+    """What is needed of `tower.conch.channel.Channel`."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether either side lent it much of its memory."""
 
 
 class Tunnel(Protocol):
@@ -87,7 +96,7 @@ class Upstream:
 
     __slots__ = ("age", "channel", "reused", "shelf", "tunnel")
 
-    def __init__(self, channel: Pipe, tunnel: Tunnel) -> None:
+    def __init__(self, channel: Channel, tunnel: Tunnel) -> None:
         self.channel = channel
         self.tunnel = tunnel
         self.reused = False
@@ -198,7 +207,8 @@ class ChannelPool:
         for key, shelf in list(self._shelves.items()):
             for upstream in list(shelf):
                 upstream.age += SWEEP_PERIOD
-                if upstream.age > self._idle or upstream.tunnel.draining:
+                idle = SWEEP_PERIOD if upstream.channel.is_large else self._idle
+                if upstream.age > idle or upstream.tunnel.draining:
                     shelf.remove(upstream)
                     upstream.discard()
             if not shelf:
@@ -218,11 +228,11 @@ def _without_frames(failure: Failure) -> Failure:
     return failure
 
 
-def _unless_cancelled(opening: Deferred[Pipe]) -> Deferred[Pipe]:
+def _unless_cancelled(opening: Deferred[Channel]) -> Deferred[Channel]:
     """Return the channel of *opening*, which cannot itself be cancelled; if it comes too late, close it."""
-    result: Deferred[Pipe] = Deferred()
+    result: Deferred[Channel] = Deferred()
 
-    def opened(channel: Pipe) -> None:
+    def opened(channel: Channel) -> None:
         if result.called:
             channel.abort()
         else:
