@@ -1,0 +1,103 @@
+"""Many people at once, and disconnections everywhere: no byte goes to where it does not belong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+
+from . import harness
+from .backends import Backend
+from .exchanges import Somebody
+from .programs import wait_for
+
+SOMEBODIES = 200
+EXCHANGES = 10  # of each
+SEED = 20261121
+PEOPLE = (
+    ("jane", "alpha", "token", "front-door"),
+    ("joe", "alpha", "cert", "port"),
+    ("jill", "beta", "token", "front-door"),
+)
+
+
+class CrosstalkTests(harness.TowerTestCase):
+    """Two clusters and three people, two of whom share the tunnel of one cluster."""
+
+    def setUp(self) -> None:
+        """Start all of it."""
+        super().setUp()
+        self.backend = Backend(self.folder, "alpha", "beta")
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        for cluster in ("alpha", "beta"):
+            self.tower.add(cluster, self.backend.kubeconfig(cluster), self.backend.target(cluster, "raw"))
+        self.people = [
+            (self.tower.person(cluster, user, "--auth", auth, "--via", via), user, cluster)
+            for user, cluster, auth, via in PEOPLE
+        ]
+        self.programs = [self.tower.proxy, *(agent.program for agent in self.tower.agents)]
+
+    def streams(self) -> int:
+        """Return how many streams there are in all tunnels."""
+        total = 0
+        for cluster in ("alpha", "beta"):
+            path = f"/apis/cluster.kubesphere.io/v1alpha1/clusters/{cluster}/agents"
+            listed = self.tower.admin().request("GET", path).body.decode()
+            total += sum(map(int, re.findall(r'"streams": ?(\d+)', listed)))
+        return total
+
+    def descriptors_at_rest(self) -> list[int]:
+        """Return how many files each program has open once no stream is left."""
+        self.backend.close_idle()
+        wait_for("the streams to end", lambda: not self.streams(), 10)
+        counted = self.descriptors()
+        while (again := self.descriptors()) != counted:
+            counted = again
+        return counted
+
+    def descriptors(self) -> list[int]:
+        """Return how many files each program has open, after a while."""
+        asyncio.run(asyncio.sleep(0.3))
+        return [program.descriptors() for program in self.programs]
+
+    def exchange(self, each: int, somebodies: int, first: int = 0) -> Counter[str]:
+        """Have everybody exchange bytes at the same time; return how that went."""
+
+        async def everybody() -> Counter[str]:
+            crowd = [
+                Somebody(
+                    *self.people[number % len(self.people)], (first + number) * each, SEED + first + number
+                )
+                for number in range(somebodies)
+            ]
+            await asyncio.gather(*(somebody.run(each) for somebody in crowd))
+            return sum((somebody.seen for somebody in crowd), Counter())
+
+        return asyncio.run(everybody())
+
+    def test_crosstalk(self) -> None:
+        """200 at once, 2,000 exchanges, a third of them broken off: every byte is where it belongs."""
+        self.exchange(2, 12)
+        before = self.descriptors_at_rest()
+        seen = self.exchange(EXCHANGES, SOMEBODIES, first=1000)
+        told = self.backend.report()
+        self.assertEqual(told["faults"], [])
+        self.assertEqual(seen.total(), SOMEBODIES * EXCHANGES)
+        for kind in ("get", "post", "upgrade", "raw"):
+            self.assertGreater(seen[kind], 50, seen)
+            self.assertGreater(seen[f"{kind}, broken off"], 50, seen)
+        self.assertEqual(self.descriptors_at_rest(), before)
+        for program in self.programs:
+            self.assertNotIn("Traceback", program.output())
+
+    def test_strays_are_noticed(self) -> None:
+        """The backend would notice a request that came as somebody else, and bytes of somebody else's."""
+        (jane, *_), (joe, *_), (jill, *_) = self.people
+        for person, owner in ((joe, "jane@alpha/1"), (jill, "jane@alpha/2")):
+            self.assertEqual(person.get(f"/marks/{owner}?size=1").status, 502)
+        jane.request("POST", f"{jane.prefix}/marks/jane@alpha/3?size=1", body=b"jane@alpha/4/up")
+        told = json.dumps(self.backend.report()["faults"])
+        for part in ("as joe", "came to beta as jill", "jane@alpha/3/up: b'jane@alpha/4"):
+            self.assertIn(part, told)
