@@ -105,7 +105,7 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
     )
     settle_memory()
     reception.startService()  # type: ignore[no-untyped-call]
-    endpoint = AgentEndpoint(reception.opened)
+    endpoint = AgentEndpoint(reactor, reception.opened)
     listen(sockets, agents, "127.0.0.1", partial(_Head, endpoint), tls)
     for target, port in targets.items():
         listen(sockets, port, "127.0.0.1", partial(_Waiting, tunnels, target))

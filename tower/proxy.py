@@ -206,7 +206,7 @@ class Proxy(MultiService):
             keepalive=options["keepalive"],
             epoch=self._day.seconds,
         )
-        self._agents = AgentEndpoint(self._reception.opened)
+        self._agents = AgentEndpoint(reactor, self._reception.opened)
 
     def _compose_gateways(self) -> None:
         options, day = self._options, self._day

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
+from tests.receivers import Recorder
 from tower.pipes import Pipe
-from tower.web.agents import AgentEndpoint
+from tower.web.agents import PATIENCE, REMINDER, AgentEndpoint
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 section 1.3
 
@@ -35,7 +38,8 @@ class AgentEndpointTests(SynchronousTestCase):
         """Have an endpoint that takes two at a time."""
         self.opened: list[tuple[Pipe, bytes]] = []
         self.settled: list[Deferred[Any]] = []
-        self.endpoint = AgentEndpoint(self.open, limit=2)
+        self.clock = Clock()
+        self.endpoint = AgentEndpoint(self.clock, self.open, limit=2)
 
     def open(self, pipe: Pipe, leftover: bytes) -> Deferred[Any]:
         """Be the tunnel."""
@@ -46,6 +50,7 @@ class AgentEndpointTests(SynchronousTestCase):
     def accept(self, received: bytes) -> FakePipe:
         """Have an agent come."""
         pipe = FakePipe()
+        pipe.receiver = Recorder()
         self.endpoint.accept(pipe, received)
         return pipe
 
@@ -107,6 +112,41 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertEqual(len(answer.split(b"\r\n\r\n")[1]), length)
         self.assertTrue(pipe.closing)
         self.assertEqual((len(self.opened), self.endpoint.refused), (2, 1))
+
+    def test_slow_ones_go(self) -> None:
+        """When there is no room, the first has to go after a while, and only as many as are needed."""
+        first, second = self.accept(head()), self.accept(head())
+        self.clock.advance(PATIENCE)
+        third = self.accept(head())
+        self.assertEqual((first.aborted, second.aborted, third.closing), (True, False, False))
+        self.settled[0].callback(None)
+        self.assertEqual((len(self.opened), self.endpoint.pending), (3, 2))
+        self.accept(head())
+        self.assertTrue(second.aborted)
+        self.assertTrue(self.accept(head()).closing)
+        self.assertFalse(third.aborted)
+
+    def test_no_agent_for_a_mistake(self) -> None:
+        """Nobody has to go for a request that is no handshake."""
+        first = self.accept(head())
+        self.accept(head())
+        self.clock.advance(PATIENCE)
+        self.accept(head(protocol=None))
+        self.assertFalse(first.aborted)
+
+    def test_complaint(self) -> None:
+        """However many are turned away, that is said once a minute."""
+        self.accept(head())
+        self.accept(head())
+        with capturedLogs() as events:
+            for _ in range(100):
+                self.accept(head())
+            self.assertEqual(len(events), 1)
+            self.settled.clear()
+            self.clock.advance(REMINDER)
+            for _ in range(100):
+                self.accept(head())
+            self.assertEqual(len(events), 2)
 
     def test_settled(self) -> None:
         """One that has authenticated itself makes room, and so does a mistake of ours, which is logged."""

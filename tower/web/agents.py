@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -22,6 +23,12 @@ TOWER_V2 = "tower-v2"
 #: the agent has authenticated itself or is gone, which is no failure.
 Opened = Callable[[Pipe, bytes], Deferred[Any]]
 
+#: How long an agent may take to authenticate itself while others come for whom there is no room, s.
+PATIENCE = 3.0
+
+#: How often to say that agents are turned away, s.
+REMINDER = 60.0
+
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n"
     b"Content-Type: text/plain\r\nContent-Length: 54\r\n\r\n"
@@ -32,42 +39,69 @@ _BUSY = (
 class AgentEndpoint:
     """Takes connections that asked to become an agent's WebSocket.
 
+    When there is no room for one more, whoever has been there for longest has to go, so that people who say
+    nothing keep no agent out; but nobody has to go before `PATIENCE`, since agents that all come at once
+    would only take each other's place.
+
     :param opened: gets each connection once the handshake is over.
     :param limit: how many may be between the handshake and the end of authentication at one time.
-    :ivar pending: how many are there now.
     :ivar refused: how many were turned away because of *limit*, or with a handshake that is none.
     """
 
     _log = Logger()
 
-    def __init__(self, opened: Opened, *, limit: int = 256) -> None:
+    def __init__(self, clock: IReactorTime, opened: Opened, *, limit: int = 256) -> None:
+        self._clock = clock
         self._opened = opened
         self._limit = limit
-        self.pending = 0
+        self._pending: dict[int, tuple[Pipe, float]] = {}
+        self._count = 0
+        self._complained: float | None = None
         self.refused = 0
+
+    @property
+    def pending(self) -> int:
+        """How many are between the handshake and the end of authentication."""
+        return len(self._pending)
 
     def accept(self, pipe: Pipe, received: bytes) -> None:
         """Take *pipe*, paused, of which *received* was read: a request's head and what came behind it."""
-        if self.pending >= self._limit:
-            self._log.warn("turned an agent away: {pending} are connecting", pending=self.pending)
-            self._refuse(pipe, _BUSY)
-            return
         end = received.find(b"\r\n\r\n") + 4
         try:
             answer = answer_upgrade(received[:end], TOWER_V2.encode())
         except NoUpgrade as error:
             self._refuse(pipe, error.answer())
             return
-        self.pending += 1
+        if len(self._pending) >= self._limit and not self._make_room():
+            self._complain()
+            self._refuse(pipe, _BUSY)
+            return
+        self._count = number = self._count + 1
+        self._pending[number] = pipe, self._clock.seconds()
         pipe.send(answer)
-        self._opened(pipe, received[end:]).addBoth(self._settled)
+        self._opened(pipe, received[end:]).addBoth(self._settled, number)
+
+    def _make_room(self) -> bool:
+        """Have the first one go if it had its time; say whether it did."""
+        number, (pipe, since) = next(iter(self._pending.items()))
+        if self._clock.seconds() - since < PATIENCE:
+            return False
+        del self._pending[number]
+        pipe.abort()
+        return True
+
+    def _complain(self) -> None:
+        now = self._clock.seconds()
+        if self._complained is None or now - self._complained >= REMINDER:
+            self._complained = now
+            self._log.warn("agents are turned away: {pending} are connecting", pending=self.pending)
 
     def _refuse(self, pipe: Pipe, answer: bytes) -> None:
         self.refused += 1
         pipe.send(answer)
         pipe.close()
 
-    def _settled(self, result: Any) -> None:
-        self.pending -= 1
+    def _settled(self, result: Any, number: int) -> None:
+        self._pending.pop(number, None)
         if isinstance(result, Failure):
             self._log.failure("an agent could not be welcomed", result)
