@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.processes import BenchmarkFailed
@@ -66,6 +66,12 @@ class Rounds:
                 for row in group.rows:
                     self._turn(row, turn, size)
                 print(f"{group.title}: round {turn + 1} of {count} is done", file=sys.stderr, flush=True)
+
+    def repeat(self, rows: Collection[Row], count: int, size: Size) -> None:
+        """Do *rows* again *count* times; what was measured before still counts."""
+        for turn in range(count):
+            for row in rows:
+                self._turn(row, turn, size)
 
     def _start(self, group: Group) -> None:
         for row in group.rows:

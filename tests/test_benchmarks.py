@@ -121,8 +121,13 @@ class GateTests(SynchronousTestCase):
         }
         bars = {"l7-32": 1.0, "l7-32-proxy": 0.4, "l7-1": 0.5}
         self.assertEqual(
-            gate.shortfalls(done, bars), ["l7-1: not measured", "l7-32-proxy: 0.50, the ceiling is 0.4"]
+            gate.shortfalls(done, bars),
+            {"l7-1: not measured": ROWS["l7-1"], "l7-32-proxy: 0.50, the ceiling is 0.4": ROWS["l7-32"]},
         )
+
+    def test_guarded(self) -> None:
+        """Rows with a floor are measured once, however many of their numbers have one."""
+        self.assertEqual(gate.guarded({"l7-32": 1, "l7-32-proxy": 0.4, "raw-1": 0.1}), ["l7-32", "raw-1"])
 
     def test_floors(self) -> None:
         """Each floor in the file is for a claim, and lets more through than what must be."""
