@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.rows import FORWARD, FORWARD_TLS, IDLE_2, IDLE_100, OPENSSH, STORM_PEER
+from benchmarks.rows import FORWARD, FORWARD_TLS, IDLE_2, IDLE_100, LINK, OPENSSH, STORM_PEER
 from benchmarks.works import Numbers
+
+_BOTH = ("down", "up")
 
 #: All samples of a row, by the column's label, in the order of the rounds.
 Samples = Mapping[str, list[Numbers]]
@@ -78,7 +80,7 @@ def _ratio(samples: Samples, ours: str, theirs: str | None, number: str) -> Rati
 
 
 def _bulk() -> Iterator[Claim]:
-    rows = [f"{direction}-{streams}" for direction in ("down", "up") for streams in (1, 8)]
+    rows = [f"{direction}-{streams}" for direction in _BOTH for streams in (1, 8)]
     for row in rows:
         yield Claim(f"bulk-{row}", f"bulk-{row}", FORWARD, 2.5, 4)
     for row in rows:
@@ -109,6 +111,7 @@ CLAIMS = (
     _cost("l7-32", "agent", IDLE_100, 0.9, 0.7, "CPU of the agent per request"),
     _cost("bulk-down-1", "proxy", FORWARD, 0.35, 0.25, "CPU of the proxy per GiB"),
     _cost("bulk-up-1", "proxy", FORWARD, 0.6, 0.5, "CPU of the proxy per GiB"),
+    *(Claim(f"{row}-{way}", f"{row}-{way}", LINK, 0.6, 0.9) for row in ("wan", "wan-l7") for way in _BOTH),
     Claim("storm", "storm", STORM_PEER, 0.8, 1.2),
     Claim(
         "storm-memory", "storm", "KiB", 24, 12, "memory", "memory per idle agent", less=True, absolute=True

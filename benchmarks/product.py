@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -16,7 +17,7 @@ _TWISTD = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
 #: Clusters that a proxy of ours has a port for.
-_CLUSTERS = 3
+_CLUSTERS = 4
 
 
 def _agent(ground: Ground, name: str, arguments: list[str], token: str, upstream: Upstream) -> Process:
@@ -94,8 +95,19 @@ class Product:
         )
         self._proxy.wait_until(lambda: listens(front), "its ports")
 
-    def cluster(self, system: str, name: str, upstream: Upstream, *, secure: bool = False) -> System:
-        """Return the product with an agent that dials with or without TLS, for a user of the group dev."""
+    def cluster(
+        self,
+        system: str,
+        name: str,
+        upstream: Upstream,
+        *,
+        secure: bool = False,
+        far: Callable[[int], int] = lambda port: port,
+    ) -> System:
+        """Return the product with an agent that dials with or without TLS, for a user of the group dev.
+
+        :param far: returns the port by which an agent without TLS reaches the proxy's.
+        """
         self._ask("cluster", "add", name)
         port = self._ports.pop(0)
         words = shlex.split(self._ask("join", name))
@@ -104,7 +116,7 @@ class Product:
         if not secure:
             given = dict(zip(arguments[::2], arguments[1::2], strict=True))
             del given["--ca-hash"]
-            given["--proxy-server"] = f"ws://{LOOPBACK}:{self._plain}"
+            given["--proxy-server"] = f"ws://{LOOPBACK}:{far(self._plain)}"
             arguments = [word for pair in given.items() for word in pair]
         agent = _agent(self._ground, f"{system}-agent", arguments, token, upstream)
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))

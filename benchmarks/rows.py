@@ -13,6 +13,7 @@ TOWER = "Tower"
 FORWARD, FORWARD_TLS, OPENSSH = "gopeer forward", "gopeer forward, TLS", "OpenSSH -R"
 IDLE_100, IDLE_2 = "gopeer, 100 idle", "gopeer, 2 idle"
 STORM_PEER = "gopeer"
+LINK = "the link"
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ _KUBE = (
     Column(IDLE_2, "idle-2-kube", "https"),
     Column(TOWER, "tower-kube", "https"),
 )
+_FAR_STREAMS = (Column(LINK, "link", "stream"), Column(TOWER, "tower-far", "stream"))
+_FAR = (Column(LINK, "link", "https"), Column(TOWER, "tower-far", "https"))
 _AT_ONCE = (
     Column(STORM_PEER, "", "peer"),
     Column(TOWER, "", "tower"),
@@ -94,6 +97,12 @@ def _transfer(direction: str) -> Row:
     return Row(
         f"l7-{direction}", title, Load(("transfer", f"-direction={direction}", "-bytes={octets}")), _PEERS
     )
+
+
+def _far(command: str, columns: tuple[Column, ...], direction: str) -> Row:
+    name, title = ("wan", "bulk") if command == "bulk" else ("wan-l7", "L7, one transfer")
+    load = Load((command, f"-direction={direction}", "-bytes={far}"))
+    return Row(f"{name}-{direction}", f"100 ms away, {title} {direction}, 1 stream", load, columns)
 
 
 _WAYS = [(direction, streams) for direction in ("down", "up") for streams in (1, 8)]
@@ -121,6 +130,13 @@ GROUPS = (
             _requests("l7-full", "L7, the same, full handshake (ECDSA)", _PEERS, 32, "-new", "-full"),
             Row("l7-behind", "small requests while a download runs", Behind(), _PEERS),
             Row("watches", "500 watches, an event of 1 KiB a second on each", Watches(500), _PEERS),
+        ),
+    ),
+    Group(
+        "100 ms and 1 Gbit/s away",
+        (
+            *(_far("bulk", _FAR_STREAMS, direction) for direction in ("down", "up")),
+            *(_far("transfer", _FAR, direction) for direction in ("down", "up")),
         ),
     ),
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 at once", Storms(), _AT_ONCE),)),

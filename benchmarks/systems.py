@@ -8,6 +8,7 @@
 | idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with so many idle connections kept |
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and without a credential, as the peers' |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, its TLS to the API server |
+| link, tower-far | the backend 100 ms and 1 Gbit/s away, and the product with an agent as far away |
 | …-kube | the same with a real kube-apiserver behind instead of the backend |
 """
 
@@ -18,7 +19,7 @@ from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import gopeer, openssh
+from benchmarks import gopeer, openssh, wan
 from benchmarks.member import Member
 from benchmarks.processes import NotHere
 from benchmarks.product import Product, tunnel
@@ -113,6 +114,8 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "tower-wss": lambda systems: systems.product.cluster(
         "tower-wss", "beta", systems.ground.backend, secure=True
     ),
+    "link": lambda systems: wan.direct(systems.ground),
+    "tower-far": lambda systems: wan.tower(systems.ground, systems.product),
     "direct-kube": lambda systems: systems.member.direct(),
     "idle-100-kube": lambda systems: _v1_kube(systems, 100),
     "idle-2-kube": lambda systems: _v1_kube(systems, 2),

@@ -77,7 +77,8 @@ class Work(Protocol):
 class Load:
     """One run of the load generator; what CPU it took is per unit of work.
 
-    :ivar arguments: ``{octets}`` and ``{seconds}`` stand for the size.
+    :ivar arguments: ``{octets}`` and ``{seconds}`` stand for the size; ``{far}`` is more bytes, for what
+        has to get going first.
     """
 
     arguments: tuple[str, ...]
@@ -170,7 +171,7 @@ def _stage(folder: Path, agents: int) -> Stage:
 
 
 def _filled(arguments: tuple[str, ...], size: Size) -> list[str]:
-    return [text.format(octets=size.octets, seconds=size.seconds) for text in arguments]
+    return [text.format(octets=size.octets, far=4 * size.octets, seconds=size.seconds) for text in arguments]
 
 
 def _cpu(system: System) -> dict[str, float]:

@@ -1,0 +1,35 @@
+"""The far systems: 100 ms and 1 Gbit/s away (`benchmarks.link`).
+
+What a link carries of one TCP connection is the measure: the backend at its other end.  Of Tower, it is the
+agent that is far from the proxy.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from benchmarks.processes import free_port, listens
+from benchmarks.product import Product
+from benchmarks.setting import Ground, System, https_way, stream_way
+
+
+def start_link(ground: Ground, name: str, port: int) -> int:
+    """Start a link to *port* of the loopback; return the port at its near end."""
+    near = free_port()
+    link = ground.start(name, sys.executable, "-m", "benchmarks.link", str(near), str(port))
+    link.wait_until(lambda: listens(near), "its port")
+    return near
+
+
+def direct(ground: Ground) -> System:
+    """Return the backend itself, far away."""
+    stream = start_link(ground, "link-stream", ground.stream)
+    https = start_link(ground, "link-https", ground.backend.port)
+    return System("link", stream_way(stream) | https_way(https, ground.authority))
+
+
+def tower(ground: Ground, product: Product) -> System:
+    """Return the product with an agent that is far away."""
+    far = partial(start_link, ground, "link-agent")
+    return product.cluster("tower-far", "delta", ground.backend, far=far)
