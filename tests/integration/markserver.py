@@ -9,6 +9,8 @@ name of a cluster, and serves until it is ended.
 | the same with ``&cut=M`` | breaks the connection after M bytes of the answer |
 | the same with ``&early`` | answers before it has read the body |
 | the same with ``Upgrade: echo`` | 101, then gives back what comes, which has to be OWNER's |
+| ``/stored`` | keeps a body and answers with its SHA-256; gives it back, with ``?chunked`` in chunks |
+| ``/echo`` with ``Upgrade: echo`` | 101, then gives back what comes |
 | ``/flood``, ``/sink`` | an answer that does not end; a body that is read slowly |
 | ``/ping`` | gives a small body back |
 | ``/report``, ``/close-idle`` | what was seen, as JSON; closes what waits for a request |
@@ -23,6 +25,7 @@ cluster.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import ssl
@@ -36,6 +39,7 @@ from tests.integration.programs import LOOPBACK
 PIECE = 32 * 1024  # B
 SLOW_PIECE = 4 * 1024  # B, read each
 SLOW_PAUSE = 0.05  # s
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 LIMIT = 64 * 1024  # of a head, and about what a connection keeps, B
 
 _MARKS = re.compile(r"/marks/([^?]+)(?:\?(.*))?")
@@ -87,6 +91,7 @@ class Backend:
         self.served: dict[str, int] = {}
         self.flooded = 0
         self._idle: set[Writer] = set()
+        self._bodies: dict[str, bytes] = {}
 
     async def listen(self, name: str, tls: ssl.SSLContext) -> dict[str, int]:
         """Serve one cluster; return the ports by kind."""
@@ -138,6 +143,12 @@ class Backend:
             path = request.target.partition("?")[0]
             if match := _MARKS.fullmatch(request.target):
                 await self._marks(name, match[1], match[2] or "", request, reader, writer)
+            elif path == "/stored":
+                await self._stored(name, request, writer)
+            elif path == "/echo":
+                writer.write(SWITCHED)
+                await self._ping(name, reader, writer)
+                return
             elif path == "/flood":
                 await self._flood(request, writer)
             elif path == "/sink":
@@ -160,6 +171,21 @@ class Backend:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         await writer.drain()
 
+    async def _stored(self, name: str, request: Request, writer: Writer) -> None:
+        if request.method != "GET":
+            body = self._bodies[name] = b"".join([data async for data in request.body()])
+            await self._answer(writer, hashlib.sha256(body).hexdigest().encode())
+        elif "chunked" not in request.target:
+            await self._answer(writer, self._bodies[name])
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            body = self._bodies[name]
+            for begin in range(0, len(body), PIECE - 1):
+                data = body[begin : begin + PIECE - 1]
+                writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+                await writer.drain()
+            writer.write(b"0\r\n\r\n")
+
     async def _marks(
         self, name: str, owner: str, query: str, request: Request, reader: Reader, writer: Writer
     ) -> None:
@@ -170,7 +196,7 @@ class Backend:
         options = dict(option.partition("=")[::2] for option in query.split("&"))
         if "upgrade" in request.fields:
             self._count("upgrade")
-            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+            writer.write(SWITCHED)
             await self._echo(owner, reader, writer)
             return
         self._count(request.method)
