@@ -1,0 +1,97 @@
+"""An agent that is far away: windows grow with the round trip."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from benchmarks.link import Link
+
+from . import harness
+from .backends import Backend
+from .programs import LOOPBACK
+
+DELAY = 0.1  # s each way
+RATE = 50e6  # B/s; two and a half times what a window of 4 MiB carries over this distance
+WARM_UP = 4.0  # s until the windows have grown
+MEASURED = 4.0  # s
+PART = 0.6  # of what a plain connection carries
+
+
+class Download:
+    """Reads all that comes after a request, in a thread.
+
+    :ivar rate: at which it came, B/s, in the seconds that were measured.
+    """
+
+    def __init__(self, connection: socket.socket, request: str) -> None:
+        self._connection = connection
+        self._connection.settimeout(10 * DELAY + MEASURED)
+        self._request = request
+        self.rate = 0.0
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        buffer = bytearray(256 * 1024)
+        size = 0
+        with self._connection as connection:
+            connection.sendall(self._request.encode())
+            begin = time.monotonic() + WARM_UP
+            while (now := time.monotonic()) < begin + MEASURED:
+                count = connection.recv_into(buffer)
+                if not count:
+                    return
+                size += count if now > begin else 0
+        self.rate = size / MEASURED
+
+    def wait(self) -> float:
+        """Return the rate once it is known."""
+        self._thread.join()
+        return self.rate
+
+
+class FarTests(SynchronousTestCase):
+    """One agent at the other end of a long link."""
+
+    def setUp(self) -> None:
+        """Start proxy, backend and agent, and the link between the agent and the proxy."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        self.tower = harness.Tower(folder)
+        self.addCleanup(self.tower.stop)
+        self.tower.start()
+        self.backend = Backend(folder, "alpha")
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        near = self.link(self.tower.secure_port)
+        self.tower.add("alpha", self.backend.kubeconfig("alpha"), via=near)
+
+    def link(self, port: int) -> int:
+        """Return the near end of a link to *port*."""
+        link = Link(port, delay=DELAY, rate=RATE)
+        self.addCleanup(link.close)
+        link.start()
+        return link.port
+
+    def test_download(self) -> None:
+        """A download from far away is about as fast as one over a plain connection as far."""
+        jane = self.tower.person("alpha", "jane", "--auth", "token")
+        plain = socket.create_connection((LOOPBACK, self.link(self.backend.ports["alpha"]["http"])))
+        tls = ssl.create_default_context(cadata=jane.ca)
+        ours = tls.wrap_socket(socket.create_connection((jane.host, jane.port)), server_hostname=jane.host)
+        head = f"Host: {jane.host}\r\nAuthorization: Bearer {jane.token}\r\n\r\n"
+        downloads = [
+            Download(plain, f"GET /flood HTTP/1.1\r\n{head}"),
+            Download(ours, f"GET {jane.prefix}/flood HTTP/1.1\r\n{head}"),
+        ]
+        expected, measured = (download.wait() for download in downloads)
+        self.assertGreater(expected, 0)
+        self.assertGreater(measured / expected, PART, (measured, expected))
