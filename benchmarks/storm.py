@@ -38,9 +38,10 @@ from tower.availability import AGENT_AVAILABLE
 from tower.clusters import Clusters
 from tower.conch.keys import KeyPair, load_or_create
 from tower.jointokens import JoinTokens
+from tower.records import Create
 from tower.sqlitefile import SQLiteFile
 from tower.statedir import StateDir
-from tower.store import Create, MemoryStore
+from tower.store import MemoryStore
 
 #: Agents that are there when memory is read first; what comes before them has grown what grows once.
 FIRST = 200

@@ -8,16 +8,13 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.store import (
+from tower.records import (
     RECORD_LIMIT,
-    RING,
     Create,
     Delete,
     DeleteWhere,
     Event,
     Expired,
-    IStore,
-    MemoryStore,
     Operation,
     Record,
     RecordChanged,
@@ -28,6 +25,7 @@ from tower.store import (
     Update,
     Value,
 )
+from tower.store import RING, IStore, MemoryStore
 
 
 class StoreContract(TestCase):

@@ -7,7 +7,7 @@ import json
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.cluster import Cluster, Condition, Live, decode, encode, timestamp, to_object
-from tower.store import Record
+from tower.records import Record
 
 ALPHA = Cluster(
     "alpha",

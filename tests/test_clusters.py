@@ -12,7 +12,7 @@ from tower.clusters import Cluster, Clusters
 from tower.credentials import Credentials
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 from tower.jointokens import JoinTokens
-from tower.store import Expired
+from tower.records import Expired
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0

@@ -12,7 +12,7 @@ from tests.stores import HeldStore
 from tower.clusters import Clusters
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
 from tower.jointokens import KEY_LIMIT, MAX_TTL, MAX_USES, REMEMBERED, TOKEN_LIMIT, JoinTokens
-from tower.store import Create
+from tower.records import Create
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0

@@ -21,9 +21,9 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests import stores
 from tower.errors import ConfigurationError
+from tower.records import Create, Expired, RecordMissing, StoreFailed, Update
 from tower.sqlite import BACKLOG, SQLiteStore
 from tower.sqlitefile import APPLICATION_ID, SCHEMA
-from tower.store import Create, Expired, RecordMissing, StoreFailed, Update
 
 reactor = cast(IReactorFromThreads, global_reactor)
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from attrs import field, frozen
 
 from tower.errors import Invalid
-from tower.store import Record, Value
+from tower.records import Record, Value
 
 #: The API group and version of clusters, as KubeSphere's Tower has it.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"

@@ -24,13 +24,12 @@ from tower.cluster import (
     to_object,
 )
 from tower.errors import AlreadyExists, Conflict, NotFound
-from tower.store import (
+from tower.records import (
     Create,
     Delete,
     DeleteWhere,
     Event,
     EventType,
-    IStore,
     Operation,
     Record,
     RecordChanged,
@@ -39,6 +38,7 @@ from tower.store import (
     Update,
     Watch,
 )
+from tower.store import IStore
 
 __all__ = [
     "API_VERSION",

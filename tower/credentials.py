@@ -15,11 +15,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import Conflict, Invalid, NotFound
-from tower.store import (
+from tower.records import (
     Create,
     Delete,
     Event,
-    IStore,
     Operation,
     Record,
     RecordChanged,
@@ -27,6 +26,7 @@ from tower.store import (
     Require,
     Update,
 )
+from tower.store import IStore
 
 #: What every bearer token begins with, so that scanners for leaked secrets can know it.
 PREFIX = "towerk-"

@@ -17,10 +17,9 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import Conflict, Invalid, NotFound, Unauthorized
-from tower.store import (
+from tower.records import (
     Create,
     Delete,
-    IStore,
     Operation,
     Record,
     RecordChanged,
@@ -29,6 +28,7 @@ from tower.store import (
     Require,
     Update,
 )
+from tower.store import IStore
 
 #: What every join token begins with, so that scanners for leaked secrets can know it.
 PREFIX = "tower-"

@@ -12,7 +12,8 @@ from twisted.logger import Logger
 
 from tower.clusters import Cluster, Clusters
 from tower.credentials import Credential, Credentials
-from tower.store import Event, IStore, Watch
+from tower.records import Event, Watch
+from tower.store import IStore
 from tower.tunnels import Tunnels
 from tower.web.sessions import Sessions
 

@@ -19,18 +19,9 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
+from tower.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
 from tower.sqlitefile import Outcome, SQLiteFile
-from tower.store import (
-    KINDS,
-    Create,
-    Event,
-    Operation,
-    Record,
-    SnapshotStore,
-    StoreFailed,
-    Update,
-    detached,
-)
+from tower.store import SnapshotStore
 
 #: Largest file, B.
 SIZE_LIMIT = 1 << 30

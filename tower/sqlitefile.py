@@ -14,7 +14,8 @@ from contextlib import closing, contextmanager
 from attrs import field, frozen
 
 from tower.errors import ConfigurationError, TowerError
-from tower.store import KINDS, Event, Operation, Plan, Record, StoreFailed, encode
+from tower.records import KINDS, Event, Operation, Record, StoreFailed, encode
+from tower.store import Plan
 
 #: The layout that this program reads and writes.
 SCHEMA = 1

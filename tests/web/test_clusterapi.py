@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.web.apikit import BASE, TABLE, ApiTestCase, FakeTunnel, decoded
 from tower.cluster import timestamp
 from tower.errors import Invalid
-from tower.store import StoreFailed
+from tower.records import StoreFailed
 from tower.web.clusterobject import merge, read_wish, unknown_fields
 from tower.web.issuing import Published
 from tower.web.outcome import Response

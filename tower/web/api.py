@@ -15,7 +15,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, succeed
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.store import Expired, StoreFailed
+from tower.records import Expired, StoreFailed
 
 from . import discovery, openapi
 from .accept import choose

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tower.store import Event, IStore
+from tower.records import Event
+from tower.store import IStore
 from tower.web.outcome import Relay
 
 _KINDS = ("credentials", "clusters")

@@ -15,7 +15,7 @@ from attrs import frozen
 from twisted.logger import Logger
 
 from tower.clusters import API_VERSION, Cluster, Clusters
-from tower.store import Expired
+from tower.records import Expired
 
 from .outcome import BodyStream
 from .status import Refusal, status_object
