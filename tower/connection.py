@@ -82,8 +82,32 @@ class Connection:
     :ivar queued: bytes accepted by `send` that the kernel has not taken yet.
     """
 
-    #: Whether bytes may go and come: not so during a TLS handshake.
-    _ready = True
+    __slots__ = (
+        "_broken",
+        "_buffer",
+        "_closed",
+        "_closing",
+        "_congested",
+        "_end_sent",
+        "_fd",
+        "_filled",
+        "_finishing",
+        "_lingering",
+        "_patience",
+        "_paused",
+        "_peer_ended",
+        "_queue",
+        "_reactor",
+        "_reading",
+        "_ready",
+        "_receiver",
+        "_socket",
+        "_unsent",
+        "_writing",
+        "bytes_in",
+        "bytes_out",
+        "queued",
+    )
 
     def __init__(self, reactor: Any, sock: socket.socket) -> None:
         sock.settimeout(0)
@@ -96,7 +120,8 @@ class Connection:
         self._receiver: Receiver = _UNHEARD
         self._buffer: Callable[[], memoryview | None] | None = None
         self._filled: Callable[[int], None] | None = None
-        self._queue: deque[memoryview] = deque()
+        self._ready = True  # whether bytes may go and come: not so during a TLS handshake
+        self._queue: deque[memoryview] | None = None
         self._unsent: memoryview | None = None  # cipher text that the kernel refused
         self._reading = self._writing = False
         self._paused = True
@@ -231,6 +256,8 @@ class Connection:
             if self._fd < 0 or self._end_sent:
                 return True  # it was lost under this
         if sent < size:
+            if self._queue is None:
+                self._queue = deque()
             self._queue.append(memoryview(bytes(data[sent:])))
             self.queued += size - sent
         elif self._unsent is None and not self._queue:
@@ -255,9 +282,7 @@ class Connection:
 
         Whether it said all nobody can tell any more, so that does not count as its end.
         """
-        self._queue.clear()
-        self._unsent = None
-        self.queued = 0
+        self._drop_queue()
         if self._paused or self._peer_ended or self._closing or not self._ready:
             self._lost(error)
             return
@@ -266,6 +291,12 @@ class Connection:
         if self._writing:
             self._writing = False
             self._reactor.removeWriter(self)
+
+    def _drop_queue(self) -> None:
+        if self._queue:
+            self._queue.clear()
+        self._queue = self._unsent = None
+        self.queued = 0
 
     def _write_on(self) -> None:
         if not (self._writing or self._closed):
@@ -296,6 +327,7 @@ class Connection:
     def _all_sent(self) -> None:
         if self._queue or self._unsent is not None or not self._ready:
             return
+        self._queue = None
         if self._closing or self._finishing:
             self._end_our_side()
         elif self._congested:
@@ -420,9 +452,7 @@ class Connection:
         patience, self._patience = self._patience, None
         if patience is not None and patience.active():
             patience.cancel()
-        self._queue.clear()
-        self._unsent = None
-        self.queued = 0
+        self._drop_queue()
         self._fd = -1
 
     def _tell(self, reason: Exception) -> None:

@@ -40,6 +40,8 @@ class TLSConnection(Connection):
     :param on_secure: called when it is over.
     """
 
+    __slots__ = ("_again", "_deadline", "_on_secure", "_session")
+
     def __init__(
         self,
         reactor: Any,
@@ -90,6 +92,7 @@ class TLSConnection(Connection):
             return
         self._ready = True
         self._deadline.cancel()
+        self._deadline = None
         if self._paused and not self._closing:
             self._stop_reading()
         on_secure, self._on_secure = self._on_secure, None

@@ -23,7 +23,7 @@ class KeepaliveTests(SynchronousTestCase):
         transport: Any = self.sent
         self.service.transport = transport
         self.service.serviceStarted()
-        self.came = self.counted = 0
+        self.came = self.counted = self.rests = 0
         self.deaths: list[float] = []
         self.keepalive = self.keep(10.0)
 
@@ -38,6 +38,10 @@ class KeepaliveTests(SynchronousTestCase):
     def moved(self) -> int:
         """See `Watched.moved`."""
         return self.counted
+
+    def rest(self) -> None:
+        """See `Watched.rest`."""
+        self.rests += 1
 
     def dead(self) -> None:
         """See `Watched.dead`."""

@@ -78,6 +78,8 @@ class _Invocations:
     :ivar octets: bytes sealed or opened with this key.
     """
 
+    __slots__ = ("_first", "_first_sequence", "_fixed", "_invocation", "octets")
+
     def __init__(self, iv: bytes, sequence: int) -> None:
         self._fixed = iv[:4]
         self._invocation = self._first = int.from_bytes(iv[4:12], "big")
@@ -98,11 +100,20 @@ class _Invocations:
 class GCMSealer(_Invocations):
     """AES-GCM; the length field is authenticated but not encrypted."""
 
+    __slots__ = ("_aead", "_key")
+
     def __init__(self, key: bytes, iv: bytes, sequence: int = 0) -> None:
         super().__init__(iv, sequence)
-        aead = AESGCM(key)
-        self._encrypt = aead.encrypt
-        self._encrypt_into = aead.encrypt_into
+        self._key = key
+        self._aead: AESGCM | None = None
+
+    def rest(self) -> None:
+        """See `Sealer.rest`."""
+        self._aead = None
+
+    def _awake(self) -> AESGCM:
+        self._aead = aead = AESGCM(self._key)
+        return aead
 
     def seal(self, payload: bytes) -> bytes:
         """See `Sealer.seal`."""
@@ -113,7 +124,8 @@ class GCMSealer(_Invocations):
         invocation = self._invocation
         self._invocation = invocation + 1
         self.octets += len(plain)
-        return length + self._encrypt(_NONCE.pack(self._fixed, invocation & _WRAP), plain, length)
+        nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
+        return length + (self._aead or self._awake()).encrypt(nonce, plain, length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
         """See `Sealer.seal_into`."""
@@ -126,19 +138,29 @@ class GCMSealer(_Invocations):
         self._invocation = invocation + 1
         self.octets += end
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
-        self._encrypt_into(nonce, plain[:end], length, out[4 : 4 + end + TAG])
+        aead = self._aead or self._awake()
+        aead.encrypt_into(nonce, plain[:end], length, out[4 : 4 + end + TAG])
         return 4 + end + TAG
 
 
 class GCMOpener(_Invocations):
     """The opener for `GCMSealer`."""
 
+    __slots__ = ("_aead", "_key", "limit")
+
     def __init__(self, key: bytes, iv: bytes, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
         super().__init__(iv, sequence)
         self.limit = limit
-        aead = AESGCM(key)
-        self._decrypt = aead.decrypt
-        self._decrypt_into = aead.decrypt_into
+        self._key = key
+        self._aead: AESGCM | None = None
+
+    def rest(self) -> None:
+        """See `Sealer.rest`."""
+        self._aead = None
+
+    def _awake(self) -> AESGCM:
+        self._aead = aead = AESGCM(self._key)
+        return aead
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
         """See `Opener.wire_length`."""
@@ -151,7 +173,7 @@ class GCMOpener(_Invocations):
         self._invocation += 1
         self.octets += len(wire)
         try:
-            plain = self._decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
+            plain = (self._aead or self._awake()).decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
         return plain[1 : payload_end(plain[0], len(plain))]
@@ -174,7 +196,8 @@ class GCMOpener(_Invocations):
         self.octets += size
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
         try:
-            self._decrypt_into(nonce, buffer[content:after], buffer[begin:content], plain[:size])
+            aead = self._aead or self._awake()
+            aead.decrypt_into(nonce, buffer[content:after], buffer[begin:content], plain[:size])
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
         pad = plain[0]
@@ -183,6 +206,8 @@ class GCMOpener(_Invocations):
 
 class _ChaCha:
     """The two ChaCha20 keys of one direction: one for lengths, one for content and the tag's key."""
+
+    __slots__ = ("_content", "_lengths")
 
     def __init__(self, key: bytes) -> None:
         self._content, self._lengths = key[:32], key[32:64]
@@ -201,6 +226,8 @@ class _ChaCha:
 
 class ChaChaSealer(Counted):
     """chacha20-poly1305@openssh.com; the nonce is the sequence number, the length field is encrypted."""
+
+    __slots__ = ("_keys",)
 
     def __init__(self, key: bytes, sequence: int = 0) -> None:
         super().__init__(sequence)
@@ -231,6 +258,8 @@ class ChaChaSealer(Counted):
 
 class ChaChaOpener(CopyingOpener):
     """The opener for `ChaChaSealer`; the tag is checked before anything is decrypted but the length."""
+
+    __slots__ = ("_keys", "limit")
 
     def __init__(self, key: bytes, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
         super().__init__(sequence)

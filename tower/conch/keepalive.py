@@ -36,6 +36,9 @@ class Watched(Protocol):
     def dead(self) -> None:
         """Called, once, when the peer is given up."""
 
+    def rest(self) -> None:
+        """Let go of what an idle connection can do without."""
+
 
 class Keepalive:
     """Sends a probe each *interval* and gives the peer up within three of them.
@@ -47,6 +50,9 @@ class Keepalive:
     The round trip is the shortest of the last answers.  A probe waits behind bulk data, and windows that grew
     with that wait would make it longer: so a longer time counts only if the way was free, and a tunnel that
     is never free keeps the shortest time there ever was.
+
+    After each answer the peer is told to rest: if nobody uses the connection, the next to use it is the next
+    probe.
 
     :param interval: s; 0 means to measure the round trip at the beginning and to give up nobody.
     :param peer: who is watched.
@@ -125,6 +131,7 @@ class Keepalive:
             if self._peer is not None:
                 moved = self._peer.moved() - before
                 self._measured(self._clock.seconds() - asked_at, is_free=0 <= moved <= _FREE)
+                self._peer.rest()
 
         def refused(failure: Failure) -> None:
             if failure.check(RequestRefused):

@@ -148,6 +148,28 @@ class Mux:
     :ivar largest: how much data the next packet may have, B.
     """
 
+    __slots__ = (
+        "_accept",
+        "_budget",
+        "_busiest",
+        "_changed",
+        "_limit",
+        "_lost",
+        "_mixed",
+        "_mixed_until",
+        "_number",
+        "_opening",
+        "_packet",
+        "_pending",
+        "_shared_until",
+        "channels",
+        "largest",
+        "owner",
+        "space",
+        "turns",
+        "wire",
+    )
+
     def __init__(
         self,
         wire: Wire,
@@ -168,7 +190,7 @@ class Mux:
         self._opening: dict[int, Deferred[Channel]] = {}
         self._pending = 0
         self._number = 0
-        self.turns: deque[Channel] = deque()
+        self.turns: deque[Channel] | None = None  # an empty one would be as large as all the rest
         self._busiest: Channel | None = None
         self._changed = self._mixed = False
         self._shared_until = self._mixed_until = 0.0
@@ -290,6 +312,8 @@ class Mux:
 
     def wait(self, channel: Channel) -> None:
         """Give *channel* its turn as soon as the tunnel takes bytes again."""
+        if self.turns is None:
+            self.turns = deque()
         self.turns.append(channel)
         if not self.wire.congested:
             self.wire.soon()
@@ -435,7 +459,9 @@ class Mux:
     def lost(self, reason: Exception) -> None:
         """End every channel; the tunnel is gone."""
         self._lost = reason
-        self.turns.clear()
+        if self.turns:
+            self.turns.clear()
+        self.turns = None
         self._busiest = None  # or mux and channel would hold each other
         opening, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}

@@ -68,6 +68,9 @@ class Sealer(Protocol):
         The caller leaves ``plain[0]`` free for the padding length and 32 bytes behind *size* for padding.
         """
 
+    def rest(self) -> None:
+        """Let go of what can be made again when it is needed: one of many that nobody uses now."""
+
 
 class Opener(Protocol):
     """Takes the packets of one direction apart; the fields are those of `Sealer`.
@@ -109,6 +112,9 @@ class Opener(Protocol):
         :raise BadPacket: as `wire_length` and `open`.
         """
 
+    def rest(self) -> None:
+        """See `Sealer.rest`."""
+
 
 def padding_for(size: int, block: int) -> int:
     """Return how much padding follows *size* bytes: at least 4, up to a multiple of *block*."""
@@ -126,10 +132,15 @@ def payload_end(padding: int, size: int) -> int:
 class Counted:
     """What every sealer and opener counts."""
 
+    __slots__ = ("octets", "packets", "sequence")
+
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
         self.packets = 0
         self.octets = 0
+
+    def rest(self) -> None:
+        """See `Sealer.rest`; a key is all there is."""
 
     def _count(self, size: int) -> None:
         self.sequence = self.sequence + 1 & 0xFFFFFFFF
@@ -139,6 +150,8 @@ class Counted:
 
 class CopyingOpener(Counted):
     """`Opener.open_next` by way of `Opener.open`, for what need not be fast."""
+
+    __slots__ = ()
 
     def wire_length(self, buffer: Buffer, offset: int) -> int:
         """See `Opener.wire_length`."""
@@ -166,6 +179,8 @@ class CopyingOpener(Counted):
 class ClearSealer(Counted):
     """Before the first key exchange is over: no secrecy, no authentication."""
 
+    __slots__ = ()
+
     def seal(self, payload: bytes) -> bytes:
         """See `Sealer.seal`."""
         pad = padding_for(5 + len(payload), 8)
@@ -182,6 +197,8 @@ class ClearSealer(Counted):
 
 class ClearOpener(CopyingOpener):
     """The opener for `ClearSealer`."""
+
+    __slots__ = ("limit",)
 
     def __init__(self, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
         super().__init__(sequence)

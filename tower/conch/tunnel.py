@@ -50,6 +50,10 @@ _SEALED = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
 _OPENED = memoryview(bytearray(BUFFER_SIZE))
 
 
+def _nothing() -> None:
+    """Stand in for a hook that nobody uses."""
+
+
 class Tunnel:
     """One end of a tunnel; create it, then `start`, then `open_up` once the peer is authenticated.
 
@@ -70,8 +74,41 @@ class Tunnel:
     :ivar bytes_out: bytes of the connection sent.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_backlog",
+        "_buffer",
+        "_exchanging",
+        "_full",
+        "_have",
+        "_mux",
+        "_out",
+        "_out_size",
+        "_over",
+        "_pipe",
+        "_reactor",
+        "_reader",
+        "_rest",
+        "_soon",
+        "_ssh",
+        "_turn_is_due",
+        "_unparsed",
+        "_writer",
+        "bytes_in",
+        "bytes_out",
+        "congested",
+        "disconnecting",
+        "draining",
+        "fingerprint",
+        "lost",
+        "name",
+        "on_change",
+        "peer",
+        "since",
+        "version",
+    )
+
     _log = Logger()
-    disconnecting = False
 
     def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Reader, writer: Writer) -> None:
         self._reactor = reactor
@@ -91,11 +128,11 @@ class Tunnel:
             reactor, "soon", partial(reactor.callLater, 0)
         )
         self._turn_is_due = False
-        self._over = False
+        self._over = self.disconnecting = False
         self.name = self.fingerprint = self.version = ""
         self.since = 0.0
         self.draining = False
-        self.on_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[], None] = _nothing
         self.lost: Deferred[Exception] = Deferred()
         self.bytes_in = self.bytes_out = 0
         address = pipe.getPeer() if hasattr(pipe, "getPeer") else None

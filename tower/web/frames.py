@@ -90,6 +90,17 @@ class FrameReader:
     :param from_client: whether frames must be masked (they come from a client) or must not be.
     """
 
+    __slots__ = (
+        "_control",
+        "_control_payload",
+        "_head",
+        "_in_message",
+        "_key",
+        "_left",
+        "_mask_bit",
+        "_masked",
+    )
+
     def __init__(self, *, from_client: bool) -> None:
         self._masked = from_client
         self._mask_bit = 128 if from_client else 0
@@ -212,6 +223,8 @@ class FrameWriter:
 
     :param to_server: whether frames are masked (they go to a server).
     """
+
+    __slots__ = ("_masked",)
 
     def __init__(self, *, to_server: bool) -> None:
         self._masked = to_server
