@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# Seconds of `make soak`.
+# Seconds of `make soak` and `make fuzz`.
 SOAK ?= 3600
+FUZZ ?= 60
 PY := $(VENV)/bin/python
 TRIAL := $(PY) -m twisted.trial
 # What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
@@ -16,7 +17,7 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 
-.PHONY: help venv kubectl go demo test check quick slow check-pythons lint format bench soak realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick slow check-pythons lint format bench fuzz soak realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -25,6 +26,7 @@ help:
 	@echo "make check-pythons   the quick part's tests on every supported Python found here"
 	@echo "make lint | format   ruff and mypy"
 	@echo "make bench           measure Tower beside a direct connection"
+	@echo "make fuzz            fuzz every parser for a minute (FUZZ=3600: for an hour)"
 	@echo "make soak            mixed load for an hour: nothing fails, nothing grows (SOAK=600: ten minutes)"
 
 venv: $(VENV)/.ready
@@ -63,13 +65,16 @@ slow: $(VENV)/.ready kubectl realcluster
 
 check: lint quick
 
-test: lint quick slow
+test: lint quick slow fuzz
 
 check-pythons:
 	@tools/check-pythons $(MAKE)
 
 bench: $(VENV)/.ready go
 	$(PY) -m benchmarks $(BENCH)
+
+fuzz: $(VENV)/.ready
+	$(PY) -m tests.fuzz --seconds $(FUZZ)
 
 soak: $(VENV)/.ready
 	$(PY) -m tests.soak --seconds $(SOAK)

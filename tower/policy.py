@@ -192,7 +192,7 @@ class HeadPolicy:
             return "the request names more than one user to act as (Impersonate-User)"
         system = _IS_SYSTEM.search(head) if self._pattern is _NO_SYSTEM else None
         if system:
-            name = system.group(1)[:100].decode("ascii", "replace")
+            name = "".join(filter(str.isprintable, system.group(1)[:100].decode("ascii", "replace")))
             return (
                 f'the owner of this cluster lets nobody act as "{name}"; '
                 "the agent's flag --allow-system-identities would"

@@ -74,6 +74,7 @@ class ChunkedBodyTests(SynchronousTestCase):
             b"1;a\nb\r\n",
             b"1;a\0\r\n",
             b"1 a\r\n",
+            b"1 ;a\r\na\r\n0\r\n",
             b"1111111111111111\r\n",
             b"1\r\nab\r\n",
             b"1\r\na\n",

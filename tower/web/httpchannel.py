@@ -6,6 +6,7 @@ takes the body yet, and while a user pipelines more than `PIPELINED` bytes ahead
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -26,6 +27,7 @@ PIPELINED = HEAD_LIMIT
 #: What a connection may keep without borrowing from the budget, B.
 ALLOWANCE = 4 * 1024
 
+_EMPTY_LINES = re.compile(rb"\A(?:\r\n)++")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
@@ -205,8 +207,8 @@ class HTTPChannel:
         """Serve the requests in *raw*, until one takes its time or more bytes are needed."""
         self._serving = True
         while True:
-            if raw.startswith(b"\r\n"):
-                raw = raw[2:]  # one empty line before a request is forgiven (RFC 9112 section 2.2)
+            if raw.startswith(b"\r\n"):  # empty lines before a request are forgiven (RFC 9112 section 2.2)
+                raw = _EMPTY_LINES.sub(b"", raw)
             end = raw.find(b"\r\n\r\n") + 4
             if end < 4 or end > HEAD_LIMIT:
                 self._begin_head(raw, end)
