@@ -1,0 +1,56 @@
+"""A change that takes away much of the speed is noticed: Tower beside the Go program, and ratios alone.
+
+What is compared runs in turn, within seconds, on the same machine, so whatever else the machine does slows
+both.  The floors are those of ``python -m benchmarks --check``, lowered once more: here a run is short, and
+other tests may use the other core.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from benchmarks import gate
+from benchmarks.claims import CLAIMS
+from benchmarks.rounds import QUICK, Rounds, chosen
+from benchmarks.systems import Systems
+
+#: What is left of a floor here.
+PART = 0.75
+
+#: How often what falls short is measured again, with one round more each time.
+TRIES = 3
+
+#: What tells most in the shortest time: bulk each way, small requests, and what they cost.
+NAMES = ("bulk-down-1", "bulk-up-1", "raw-32", "l7-32", "l7-32-idle-2", "l7-32-proxy", "l7-down")
+
+
+def bars() -> dict[str, float]:
+    """Return the lowered floors; where less is better, the raised ceilings."""
+    less = {claim.name for claim in CLAIMS if claim.less}
+    floors = {name: bar for name, bar in gate.floors().items() if name in NAMES}
+    return {name: bar / PART if name in less else bar * PART for name, bar in floors.items()}
+
+
+class SpeedTests(SynchronousTestCase):
+    """Tower and ``gopeer``, both up at once."""
+
+    def test_ratios(self) -> None:
+        """No ratio is far below what the documentation shows."""
+        folder = Path(tempfile.mkdtemp(prefix="tower-speed-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        held = bars()
+        self.assertTrue(held)
+        with ExitStack() as stack:
+            rounds = Rounds(Systems(folder, stack), chosen(gate.guarded(held)))
+            below = gate.hold(rounds, held, 1, QUICK)
+            for more in range(TRIES):
+                if below:
+                    rounds.repeat(set(below.values()), 1 + more, QUICK)
+                    below = gate.shortfalls(rounds.done, held)
+        self.assertEqual(rounds.failures, [])
+        self.assertEqual(list(below), [])
