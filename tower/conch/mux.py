@@ -327,6 +327,8 @@ class Mux:
             if channel.turn() and not channel.is_waiting:
                 channel.is_waiting = True
                 turns.append(channel)
+        if not turns:
+            self.turns = None
 
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
