@@ -1,0 +1,109 @@
+"""Clocks that are set forward and back while everything is used."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from . import harness
+from .backends import Backend
+from .programs import Program, wait_for
+from .uses import Upgrade
+
+CLOCKWORK = Path(__file__).resolve().parent / "clockwork"
+CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"
+HOUR = 3600.0  # s
+SKEW = 200.0  # s that a clock may be set back
+LONG = 3 * harness.KEEPALIVE + 1.0  # s within which a dead peer is noticed, and would be a living one
+SWEPT = 20.0  # s within which an expired credential is out, with all that is done meanwhile
+ADMINS = 15.0  # s within which the admin has a new kubeconfig
+BACK = 15.0  # s for an agent to come back
+
+
+class ClockTests(harness.TowerTestCase):
+    """A proxy and an agent whose time of day the test sets."""
+
+    def setUp(self) -> None:
+        """Have everything work at the right time."""
+        super().setUp()
+        self.step = self.folder / "step"
+        self.step.touch()
+        path = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        environment = {"PYTHONPATH": path, "CLOCK_STEP": str(self.step)}
+        self.tower.proxy.stop()
+        self.tower.proxy = Program("tower-proxy", self.tower.proxy.argv, self.folder, environment)
+        self.tower.start()
+        self.backend = Backend(self.folder, "alpha")
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        self.tower.tower("cluster", "add", "alpha")
+        agent = self.agent = self.tower.agent("alpha", self.backend.kubeconfig("alpha"))
+        agent.program = Program(agent.name, agent.argv, self.folder, {**agent.environment, **environment})
+        agent.program.start()
+        agent.wait_until_ready()
+        self.jane = self.tower.person("alpha", "jane", "--ttl", "20h")
+        self.use: Upgrade | None = None
+
+    def set_clock(self, seconds: float) -> None:
+        """Have it be so much later than it is."""
+        text = self.step.with_suffix(".new")
+        text.write_text(str(seconds))
+        text.replace(self.step)
+
+    def check_step(self, seconds: float) -> None:
+        """Set the clock while everything is used: nothing is lost."""
+        self.use = use = Upgrade(self.jane)
+        kept = self.jane.connect()
+        self.addCleanup(kept.close)
+        use.wait_for_middle(BACK)
+        connections = self.connected()
+        self.set_clock(seconds)
+        deadline = time.monotonic() + LONG
+        while time.monotonic() < deadline:
+            moved = use.moved
+            self.assertEqual(self.jane.ask(kept, f"{self.jane.prefix}/ping").read(), b"pong")
+            self.assertTrue(self.agent.ready())
+            time.sleep(0.5)
+            self.assertGreater(use.moved, moved, use.result(0))
+        self.assertEqual(self.connected(), connections)
+
+    def check_death(self) -> None:
+        """Have the agent stand still: that is noticed in time, whatever the clock says."""
+        connections, gone = self.connected(), self.gone()
+        self.agent.program.pause()
+        wait_for("the proxy to notice", lambda: self.gone() > gone, LONG)
+        self.agent.program.resume()
+        assert self.use is not None
+        self.assertTrue(self.use.broken(LONG), self.use)
+        wait_for("the agent's return", lambda: self.connected() > connections and self.agent.ready(), BACK)
+        self.assertEqual(self.jane.get("/ping").status, 200)
+
+    def connected(self) -> int:
+        """Return how often the agent has connected."""
+        return self.tower.proxy.output().count("agent of alpha connected")
+
+    def gone(self) -> int:
+        """Return how often the proxy has noticed that it was gone."""
+        return self.tower.proxy.output().count("is gone:")
+
+    def check_admin(self) -> None:
+        """See that the kubeconfig in the state directory is good again soon."""
+        wait_for("the admin", lambda: self.tower.admin().get(CLUSTERS).status == 200, ADMINS, 0.5)
+
+    def test_forward_and_back(self) -> None:
+        """Only what ends by the time of day ends with it."""
+        joe = self.tower.person("alpha", "joe", "--ttl", "30m")
+        use = Upgrade(joe, "joe")
+        use.wait_for_middle(BACK)
+        began = time.monotonic()
+        self.check_step(2 * HOUR)
+        self.assertTrue(use.broken(max(0.0, began + SWEPT - time.monotonic())))
+        self.assertEqual(joe.get("/ping").status, 401)
+        self.check_admin()
+        self.check_step(0.0)
+        self.check_death()
+        self.check_admin()
+        self.check_step(-SKEW)
+        for program in (self.tower.proxy, self.agent.program):
+            self.assertNotIn("Traceback", program.output())

@@ -1,0 +1,179 @@
+"""Each side killed, or stopped and continued, in the middle of downloads, uploads and upgrades."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+
+from . import harness
+from .backends import Backend
+from .programs import Program, wait_for
+from .relay import Relay
+from .uses import RATE, SIZE, Download, Upgrade, Upload
+
+GONE = 3 * harness.KEEPALIVE + 2.0  # s within which everybody must have heard of a death
+MEND = 15.0  # s for all to be up again
+PAUSE = 1.5  # s that a side stands still, shorter than the patience of the others
+BETWEEN = 0.3  # s
+RECORDS = 50
+GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
+ALPHA = f"{GROUP}/clusters/alpha"
+KUBECONFIG = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig"}
+
+
+class KilledTests(harness.TowerTestCase):
+    """A cluster whose API server is a program of its own."""
+
+    def setUp(self) -> None:
+        """Have it work."""
+        super().setUp()
+        self.backend = Backend(self.folder, "alpha")
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        self.way = Relay(self.backend.ports["alpha"]["https"])
+        self.addCleanup(self.way.close)
+        kubeconfig = self.backend.kubeconfig("alpha")
+        text = kubeconfig.read_text().replace(str(self.way.target), str(self.way.port))
+        kubeconfig.write_text(text)
+        self.agent = self.tower.add("alpha", kubeconfig)
+        self.jane = self.tower.person("alpha", "jane")
+        self.assertTrue(self.works())
+
+    def works(self) -> bool:
+        """Say whether a request gets through."""
+        return self.jane.get("/ping").body == b"pong"
+
+    def restart_backend(self) -> None:
+        """Start the API server again, at whatever port it gets."""
+        self.backend.program.log.unlink()
+        self.backend.start()
+        self.way.target = self.backend.ports["alpha"]["https"]
+
+    def restart_agent(self) -> None:
+        """Start the agent again, who is enrolled."""
+        self.agent.forget_token()
+        self.agent.program.start()
+
+    def refusal(self) -> str:
+        """Ask when nothing can come; return what the Status says."""
+        answer = self.jane.get("/ping")
+        self.assertIn(answer.status, (502, 503, 504))
+        status = json.loads(answer.body)
+        self.assertEqual((status["kind"], status["code"]), ("Status", answer.status))
+        message: str = status["message"]
+        return message
+
+    def check_killed(self, victim: Program, restart: Callable[[], None], *others: Program) -> None:
+        """Kill a side while everything is used: users hear of it, nobody is left with anything."""
+        wait_for("quiet", lambda: self.way.open <= 1, MEND)
+        before = [each.descriptors() for each in others]
+        uses = [Download(self.jane), Upload(self.jane), Upgrade(self.jane)]
+        for use in uses:
+            use.wait_for_middle(MEND)
+        victim.kill()
+        for use in uses:
+            self.assertTrue(use.broken(GONE), f"{use} after the death of {victim.name}")
+        for program, count in zip(others, before, strict=True):
+            self.wait_for_descriptors(program, count)
+        restart()
+        wait_for(f"the way after the death of {victim.name}", self.mended, MEND)
+        for program in others:
+            self.assertNotIn("Traceback", program.output())
+
+    def wait_for_descriptors(self, program: Program, count: int) -> None:
+        """Return when a program has no more open than that."""
+        wait_for(f"{count} descriptors of {program.name}", lambda: program.descriptors() <= count, GONE)
+
+    def mended(self) -> bool:
+        """Say whether a request gets through, whatever happens to it."""
+        try:
+            return self.works()
+        except OSError:
+            return False
+
+    def test_killed(self) -> None:
+        """SIGKILL of any side in the middle of a download, an upload and an upgrade."""
+        proxy, agent, backend = self.tower.proxy, self.agent.program, self.backend.program
+        self.check_killed(agent, self.restart_agent, proxy, backend)
+        agent = self.agent.program
+        self.check_killed(backend, self.restart_backend, proxy, agent)
+        self.check_killed(proxy, self.tower.start, agent, backend)
+
+    def test_all_killed(self) -> None:
+        """Everything is killed at once and comes back in the worst order."""
+        for program in (self.tower.proxy, self.agent.program, self.backend.program):
+            program.kill()
+        self.restart_agent()
+        self.restart_backend()
+        time.sleep(1.0)
+        self.tower.start()
+        wait_for("the way", self.mended, MEND)
+
+    def test_stopped_for_a_while(self) -> None:
+        """SIGSTOP and SIGCONT of any side: what was under way goes on, and no byte is lost."""
+        uses = [Download(self.jane), Upload(self.jane)]
+        connections = self.tower.proxy.output().count("agent of alpha connected")
+        for program in (self.tower.proxy, self.agent.program, self.backend.program):
+            program.pause()
+            time.sleep(PAUSE)
+            program.resume()
+            time.sleep(BETWEEN)
+        for use in uses:
+            self.assertEqual(use.result(GONE + SIZE / RATE), "whole")
+        self.assertTrue(self.works())
+        self.assertEqual(self.tower.proxy.output().count("agent of alpha connected"), connections)
+
+    def test_backend_stopped(self) -> None:
+        """An API server that stands still is reported; a request that reached it gets its answer later."""
+        kept = self.jane.connect()
+        self.addCleanup(kept.close)
+        self.jane.ask(kept, f"{self.jane.prefix}/ping").read()
+        self.backend.program.pause()
+        kept.request("GET", f"{self.jane.prefix}/ping", headers=self.jane.headers())
+        time.sleep(BETWEEN)
+        self.assertIn("alpha", self.refusal())
+        self.assertTrue(self.agent.ready())
+        self.backend.program.resume()
+        self.assertEqual(kept.getresponse().read(), b"pong")
+        self.assertTrue(self.works())
+
+    def test_backend_killed(self) -> None:
+        """Without an API server the Status says where it should be, and the tunnel stays."""
+        self.way.target = 1  # nobody is there
+        self.backend.program.kill()
+        wait_for("the end of its connections", lambda: self.way.open == 0, GONE)
+        self.assertIn("alpha", self.refusal())
+        self.assertTrue(self.agent.ready())
+        self.restart_backend()
+        wait_for("the way", self.mended, MEND)
+
+    def test_records(self) -> None:
+        """What the proxy said was written is there after SIGKILL in the middle of writing."""
+        admin = self.tower.admin()
+        written: set[str] = set()
+
+        def write() -> None:
+            connection = admin.connect()
+            body = json.dumps({**KUBECONFIG, "spec": {"user": "joe", "auth": "token"}}).encode()
+            headers = {"Content-Type": "application/json"}
+            try:
+                while True:
+                    answer = admin.ask(connection, f"{ALPHA}/kubeconfigs", "POST", body, headers)
+                    written.add(json.loads(answer.read())["status"]["credential"])
+            except (OSError, http.client.HTTPException):
+                connection.close()
+
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        wait_for("some records", lambda: len(written) >= RECORDS)
+        self.tower.proxy.kill()
+        writer.join(GONE)
+        self.tower.start()
+        items = json.loads(self.tower.admin().get(f"{GROUP}/credentials").body)["items"]
+        kept = {item["metadata"]["name"] for item in items if item["spec"]["user"] == "joe"}
+        self.assertEqual(written - kept, set())
+        self.assertLessEqual(len(kept - written), 1)
+        wait_for("the way", self.mended, MEND)
