@@ -46,7 +46,7 @@ class _Collected:
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.fields.append((name.lower(), value.strip(b" \t")))
+        self.fields.append(_plain(name, value))
 
     def on_body(self, body: bytes) -> None:
         self.body += body
@@ -75,7 +75,7 @@ def by_h11(head: bytes) -> Meaning | None:
         return None
     if not isinstance(event, h11.Request):
         return None
-    fields = [(bytes(name), bytes(value)) for name, value in event.headers]
+    fields = [_plain(bytes(name), bytes(value)) for name, value in event.headers]
     return (event.method, event.target, event.http_version), fields, framing(fields)
 
 
@@ -105,7 +105,13 @@ def _agreed(what: str, ours: Meaning, *others: Meaning | None) -> None:
 
 def _fields_of(block: bytes) -> list[tuple[bytes, bytes]]:
     lines = (line.partition(b":") for line in block.split(b"\r\n") if line)
-    return [(name.lower(), value.strip(b" \t")) for name, _, value in lines]
+    return [_plain(name, value) for name, _, value in lines]
+
+
+def _plain(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return a field in the form in which fields are compared."""
+    lower, value = name.lower(), value.strip(b" \t")
+    return lower, value.lower() if lower == b"transfer-encoding" else value
 
 
 def check_head(data: bytes, chance: random.Random) -> None:

@@ -18,7 +18,9 @@ from tower.policy import HeadPolicy
 from tower.web.upstreamend import AgentEnd
 
 #: What differs from answer to answer.
-_REQUEST_ID = re.compile(rb"[0-9a-f]{12}")
+_REQUEST_ID = re.compile(
+    rb'(?<=X-Request-Id: )[0-9a-f]{12}|(?<=request )[0-9a-f]{12}|(?<=")[0-9a-f]{12}(?=")'
+)
 _GOOD = re.compile(rb"HTTP/1\.1 [1-3][0-9]{2} ")
 
 _PREFIX = b"/clusters/alpha"

@@ -17,6 +17,8 @@ FOUND = {
     "chunks": (b"ff\t;\r\n" + bytes(255) + b"\r\n0\r\n\r\n", b"1 ;a\r\na\r\n0\r\n\r\n"),
     # empty lines before a request were forgiven once for each piece in which they came
     "user": (b"\r\n\r\nGET /clusters/alpha/x HTTP/1.1\r\nHost:a\r\n\r\n", b"\n\r\n\r\n"),
+    # a number of which Python makes none
+    "objects": (b'{"metadata":{"name":"alpha","resourceVersion":"' + b"9" * 5000 + b'"}}',),
     # a refusal repeated control characters
     "agent-head": (b"GET / HTTP/1.1\r\nImpersonate-User:system:node\x1b[2J\r\nHost: a\r\n\r\n",),
 }

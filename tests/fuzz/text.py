@@ -115,7 +115,7 @@ def check_kubeconfig(data: bytes, chance: random.Random) -> None:
         if "\n" in str(e):
             raise Broken(f"more than a line: {e}") from e
         return
-    if not access.server.startswith(("http://", "https://")):
+    if not access.server.lower().startswith(("http://", "https://")):
         raise Broken(f"the server is {access.server!r}")
 
 

@@ -170,6 +170,7 @@ class WritingTests(ApiTestCase):
             (422, {**ALPHA, "spec": {"connection": {"type": "direct"}}}),
             (422, {**ALPHA, "metadata": {"name": "alpha", "labels": {"a": 1}}}),
             (422, {**ALPHA, "metadata": {"name": "alpha", "resourceVersion": "x"}}),
+            (422, {**ALPHA, "metadata": {"name": "alpha", "resourceVersion": "9" * 5000}}),
             (400, {**ALPHA, "kind": "Pod"}),
             (400, {**ALPHA, "apiVersion": "v1"}),
         ):
@@ -216,6 +217,7 @@ class WritingTests(ApiTestCase):
         self.refused(422, "PATCH", path, {"metadata": {"name": "beta"}}, content=MERGE)
         self.refused(422, "PATCH", path, {"metadata": {"uid": "other"}}, content=MERGE)
         self.refused(422, "PATCH", path, {"metadata": {"resourceVersion": 7}}, content=MERGE)
+        self.refused(422, "PATCH", path, {"metadata": {"resourceVersion": "9" * 5000}}, content=MERGE)
         refusal = self.refused(409, "PATCH", path, {"metadata": {"resourceVersion": "999"}}, content=MERGE)
         self.assertEqual(refusal.reason, "Conflict")
         self.refused(404, "PATCH", f"{CLUSTERS}/nope", {}, content=MERGE)

@@ -52,6 +52,7 @@ class WatchTests(ApiTestCase):
     def test_bad_parameters(self) -> None:
         """Parameters that are no numbers are refused before anything is sent."""
         self.refused(400, "GET", CLUSTERS, watch="1", resourceVersion="x")
+        self.refused(400, "GET", CLUSTERS, watch="1", resourceVersion="9" * 5000)
         self.refused(400, "GET", CLUSTERS, watch="1", timeoutSeconds="-1")
 
     def test_watch_off(self) -> None:

@@ -12,7 +12,7 @@ from tower.tunnels import Tunnels
 
 from . import discovery
 from .api import Call
-from .clusterobject import COLUMNS, patched, read_wish, unknown_fields
+from .clusterobject import COLUMNS, is_version, patched, read_wish, unknown_fields
 from .issuing import Published
 from .outcome import Outcome, Response, StreamingResponse
 from .selectors import Requirement, parse_fields, parse_labels, read_fields
@@ -235,7 +235,7 @@ def _version_in(patch: dict[str, Any]) -> int | None:
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if version is None:
         return None
-    if not (isinstance(version, str) and version.isdecimal()):
+    if not is_version(version):
         raise Refusal(422, f"metadata.resourceVersion: {version!r}: must be one that was read here")
     return int(version)
 

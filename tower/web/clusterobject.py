@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from attrs import evolve, frozen
 
@@ -33,6 +34,8 @@ _KNOWN = {
     "spec.connection": frozenset({"type", "kubernetesAPIEndpoint", "kubernetesAPIServerPort"}),
 }
 
+_VERSION = re.compile(r"[0-9]{1,18}")
+
 
 @frozen
 class Wish:
@@ -51,6 +54,11 @@ class Wish:
     def apply(self, cluster: Cluster) -> Cluster:
         """Return *cluster* as wished."""
         return evolve(cluster, enabled=self.enabled, labels=self.labels, annotations=self.annotations)
+
+
+def is_version(value: object) -> TypeGuard[str]:
+    """Tell whether *value* may be a resource version of ours; ours are numbers, and not long ones."""
+    return isinstance(value, str) and _VERSION.fullmatch(value) is not None
 
 
 def unknown_fields(value: Mapping[str, Any]) -> list[str]:
@@ -85,7 +93,7 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
     if not isinstance(enabled, bool):
         raise Invalid(f"spec.enable: {enabled!r}: must be true or false")
     version = metadata.get("resourceVersion") or None
-    if version is not None and not (isinstance(version, str) and version.isdecimal()):
+    if version is not None and not is_version(version):
         raise Invalid(f"metadata.resourceVersion: {version!r}: must be one that was read here")
     return Wish(
         str(name),

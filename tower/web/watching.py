@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from tower.clusters import API_VERSION, Cluster, Clusters
 from tower.records import Expired
 
+from .clusterobject import is_version
 from .outcome import BodyStream
 from .status import Refusal, status_object
 from .table import Object
@@ -82,7 +83,7 @@ class Watching:
         bookmarks = bookmarks and query.get("allowWatchBookmarks", "false").lower() in ("true", "1", "")
         initial = query.get("sendInitialEvents", "").lower() in ("true", "1")
         version = query.get("resourceVersion", "")
-        if version and not version.isdecimal():
+        if version and not is_version(version):
             raise Refusal(400, f"resourceVersion {version!r}: must be one that was read here, or 0")
         since = int(version) if version not in ("", "0") and not initial else None
         if since is not None:
