@@ -61,6 +61,7 @@ class MemberTests(SynchronousTestCase):
         member = Member.from_kubeconfig(self.kubeconfig())
         self.assertEqual((member.host, member.port, member.upstream().prefix), ("10.0.0.1", 6443, b""))
         self.assertEqual(member.upstream().host_line, b"Host: 10.0.0.1:6443\r\n")
+        self.assertEqual(member.address, "10.0.0.1:6443")
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer s3cret\r\n")
         self.assertEqual(member.server_name, "10.0.0.1")
         self.assertEqual(member.warnings, [])
@@ -70,6 +71,7 @@ class MemberTests(SynchronousTestCase):
         member = Member.from_kubeconfig(self.kubeconfig({"server": "https://[fd00::1]/k8s/c-1/"}))
         self.assertEqual((member.host, member.port, member.upstream().prefix), ("fd00::1", 443, b"/k8s/c-1"))
         self.assertEqual(member.upstream().host_line, b"Host: [fd00::1]\r\n")
+        self.assertEqual(member.address, "[fd00::1]/k8s/c-1")
 
     def test_server_name(self) -> None:
         """The name to verify may differ from the address."""

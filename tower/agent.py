@@ -23,7 +23,7 @@ from tower import __version__
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
 from tower.cluster import check_name
-from tower.conch.hello import AgentHello
+from tower.conch.hello import LONGEST_TEXT, AgentHello
 from tower.conch.keys import checked_fingerprint, load_or_create
 from tower.conch.secure import Limits
 from tower.errors import ConfigurationError, Invalid
@@ -175,7 +175,12 @@ class Agent(MultiService):
         identity = Identity(
             cluster=options["name"],
             key=load_or_create(state, "agent-key"),
-            hello=AgentHello(__version__, socket.gethostname()[:255], tuple(self._targets.names)),
+            hello=AgentHello(
+                __version__,
+                socket.gethostname()[:255],
+                tuple(self._targets.names),
+                server=self.member.address[:LONGEST_TEXT],
+            ),
             token=options.secret("token"),
         )
         self.uplink = Reconnecting(

@@ -123,6 +123,12 @@ class Member:
         """The name that its certificate must have."""
         return self._upstream.server_name
 
+    @property
+    def address(self) -> str:
+        """What the API server is called in the URLs that it makes, without the scheme."""
+        upstream = self._upstream
+        return (upstream.host_line.removeprefix(b"Host: ").strip() + upstream.prefix).decode("ascii")
+
     def upstream(self) -> Upstream:
         """Return what the heads of requests need; another object after each change."""
         return self._upstream

@@ -78,6 +78,7 @@ class Reception(Service):
 
     def _welcome(self, peer: AgentPeer, tunnel: Tunnel) -> None:
         tunnel.open_up(peer.name, peer.fingerprint, peer.hello.version, self._epoch(), self._budget)
+        tunnel.server = peer.hello.server.encode()
         if not self.running or self._gate.refusal(peer.name, peer.fingerprint):
             tunnel.close("this agent may not serve that cluster any more")
             return

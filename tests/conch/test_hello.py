@@ -15,7 +15,7 @@ class HelloTests(SynchronousTestCase):
 
     def test_round_trip(self) -> None:
         """What one side says the other hears."""
-        agent = AgentHello("1.2", "host-0", ("kubernetes", "db"), ("x",))
+        agent = AgentHello("1.2", "host-0", ("kubernetes", "db"), ("x",), "10.0.0.1:6443/k8s")
         proxy = ProxyHello("1.2", ("x",), ("wss://p:1",), ("SHA256:abc",), 10.0)
         self.assertEqual(AgentHello.decode(agent.encode()), agent)
         self.assertEqual(ProxyHello.decode(proxy.encode()), proxy)
@@ -23,7 +23,7 @@ class HelloTests(SynchronousTestCase):
     def test_names(self) -> None:
         """The keys are those of docs/protocol."""
         self.assertEqual(
-            set(json.loads(AgentHello().encode())), {"version", "name", "targets", "capabilities"}
+            set(json.loads(AgentHello().encode())), {"version", "name", "targets", "capabilities", "server"}
         )
         self.assertEqual(
             set(json.loads(ProxyHello().encode())),

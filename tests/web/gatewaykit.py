@@ -71,6 +71,7 @@ class FakeTunnel:
     """Opens `FakePipe`s, at once or when the test says so."""
 
     draining: bool = False
+    server: bytes = b"10.0.0.1:6443"
     at_once: bool = True
     pipes: list[FakePipe] = field(factory=list)
     targets: list[str] = field(factory=list)

@@ -398,6 +398,7 @@ class AnswerTests(SynchronousTestCase):
             (b"https://elsewhere/login", b"https://elsewhere/login"),
             (b"//elsewhere/login", b"//elsewhere/login"),
             (b"relative", b"relative"),
+            (b"https://10.0.0.1:6443/login?a", b"/clusters/alpha/login?a"),
         ):
             kit = Kit()
             kit.user.deliver(get())
@@ -412,6 +413,11 @@ class AnswerTests(SynchronousTestCase):
         kit = Kit(prefix=b"")
         kit.user.deliver(get(b"/api"))
         kit.pipe.deliver(b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n")
+        self.assertIn(b"\r\nLocation: /login\r\n", kit.user.taken())
+        kit.user.deliver(get(b"/api"))
+        kit.pipe.deliver(
+            b"HTTP/1.1 302 Found\r\nLocation: https://10.0.0.1:6443/login\r\nContent-Length: 0\r\n\r\n"
+        )
         self.assertIn(b"\r\nLocation: /login\r\n", kit.user.taken())
 
     def test_early_answer_to_an_upload(self) -> None:

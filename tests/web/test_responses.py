@@ -179,3 +179,27 @@ class ResponseHeadTests(SynchronousTestCase):
             (b"", b""),
         ):
             self.assertEqual(rewritten_location(location, b"/p", b"tower"), expected)
+
+    def test_location_of_the_api_server(self) -> None:
+        """What leads to the API server by its own name, which users cannot reach, leads there through us."""
+        for location, expected in (
+            (b"https://api:6443/a?b", b"/p/a?b"),
+            (b"HTTPS://API:6443", b"/p/"),
+            (b"http://api:6443/", b"/p/"),
+            (b"https://api/a", b"https://api/a"),
+            (b"https://api:6443.evil/a", b"https://api:6443.evil/a"),
+            (b"https://me@api:6443/a", b"https://me@api:6443/a"),
+            (b"//api:6443/a", b"//api:6443/a"),
+            (b"/a", b"/p/a"),
+        ):
+            self.assertEqual(rewritten_location(location, b"/p", b"tower", b"api:6443"), expected)
+        for location, expected in (
+            (b"https://rancher/k8s/c-1/a", b"/p/a"),
+            (b"https://rancher/k8s/c-1", b"/p/"),
+            (b"https://rancher/login", b"https://rancher/login"),
+            (b"https://rancher/k8s/c-10", b"https://rancher/k8s/c-10"),
+            (b"/k8s/c-1/a", b"/p/a"),
+            (b"/k8s/c-10/a", b"/p/k8s/c-10/a"),
+            (b"https://tower/a", b"https://tower/p/a"),
+        ):
+            self.assertEqual(rewritten_location(location, b"/p", b"tower", b"rancher/k8s/c-1"), expected)

@@ -32,12 +32,15 @@ class AgentHello:
     :ivar name: of this replica, for people: the host's name.
     :ivar targets: names of the targets it leads to.
     :ivar capabilities: what it can do beyond this protocol; none so far.
+    :ivar server: what it calls its API server, ``HOST[:PORT][/PATH]``: whom that sends there by an absolute
+        ``Location``, the proxy sends to itself.
     """
 
     version: str = ""
     name: str = ""
     targets: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    server: str = ""
 
     def encode(self) -> bytes:
         """Return it as it is sent."""
@@ -47,6 +50,7 @@ class AgentHello:
                 "name": self.name,
                 "targets": self.targets,
                 "capabilities": self.capabilities,
+                "server": self.server,
             }
         )
 
@@ -62,6 +66,7 @@ class AgentHello:
             name=_text(words, "name"),
             targets=_texts(words, "targets"),
             capabilities=_texts(words, "capabilities"),
+            server=_text(words, "server"),
         )
 
 

@@ -66,6 +66,7 @@ class Tunnel:
     :ivar fingerprint: of the agent's key.
     :ivar version: of the peer's program.
     :ivar peer: address of the peer.
+    :ivar server: what the agent calls its API server; see `tower.conch.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar draining: whether it takes no new streams because the peer will soon be gone.
     :ivar congested: whether data has to wait: the socket is full, or keys are being exchanged.
@@ -104,6 +105,7 @@ class Tunnel:
         "name",
         "on_change",
         "peer",
+        "server",
         "since",
         "version",
     )
@@ -130,6 +132,7 @@ class Tunnel:
         self._turn_is_due = False
         self._over = self.disconnecting = False
         self.name = self.fingerprint = self.version = ""
+        self.server = b""
         self.since = 0.0
         self.draining = False
         self.on_change: Callable[[], None] = _nothing

@@ -185,7 +185,12 @@ class ProxyClient:
                 lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
                 self._chunks.pieces = []
         if head.location is not None:
-            location = rewritten_location(head.location, self.factory.relay.prefix, request.fields.host)
+            location = rewritten_location(
+                head.location,
+                self.factory.relay.prefix,
+                request.fields.host,
+                self.upstream.tunnel.server,
+            )
             lines += b"Location: %b\r\n" % location
         self._keep = keep
         self._left = body

@@ -144,18 +144,31 @@ def check_unfinished(head: bytes | bytearray) -> None:
         raise BadResponse(f"the head of the answer is longer than {HEAD_LIMIT} B")
 
 
-def rewritten_location(location: bytes, prefix: bytes, host: bytes) -> bytes:
+def rewritten_location(location: bytes, prefix: bytes, host: bytes, server: bytes = b"") -> bytes:
     """Return *location* as the user has to ask for it.
 
     :param prefix: what stands before the cluster's paths, for the user.
     :param host: what the user calls this server (the request's Host).
+    :param server: what the agent calls its API server, ``HOST[:PORT][/PATH]``; empty when it did not say.
     """
-    if not prefix:
-        return location
+    own, slash, root = server.partition(b"/")
+    root = slash + root
     if location.startswith(b"/"):
-        return location if location.startswith(b"//") else prefix + location
+        return location if location.startswith(b"//") else prefix + (_below(location, root) or location)
     scheme, separator, rest = location.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        return location
     authority, slash, path = rest.partition(b"/")
-    if separator and scheme.lower() in (b"http", b"https") and authority.lower() == host.lower():
-        return b"%b://%b%b%b%b" % (scheme, authority, prefix, slash, path)
+    path = slash + path
+    if authority.lower() == host.lower():
+        return b"%b://%b%b%b" % (scheme, authority, prefix, path)
+    if own and authority.lower() == own.lower() and (inside := _below(path or b"/", root)):
+        return prefix + inside
     return location
+
+
+def _below(path: bytes, root: bytes) -> bytes:
+    """Return what follows *root* in *path*, with a slash in front; empty when that is elsewhere."""
+    if path == root:
+        return b"/"
+    return path[len(root) :] if path.startswith(root + b"/") else b""

@@ -53,6 +53,10 @@ class Tunnel(Protocol):
     def draining(self) -> bool:
         """Whether it takes no new streams."""
 
+    @property
+    def server(self) -> bytes:
+        """What the agent calls its API server: authority and path; empty when it did not say."""
+
     def open(self, target: str) -> Deferred[Any]:
         """Open a stream; it comes paused."""
 
