@@ -297,6 +297,8 @@ class MemoryTests(SynchronousTestCase):
         self.addCleanup(gc.enable)
         pair = TunnelPair()
         pair.channel(Recorder(), Recorder())[0].send(BULK[:60_000])
+        for end in pair.ends:
+            end.tunnel.on_change = partial(print, end.tunnel)
         pair.proxy.pipe.lose()
         tunnels = []
         for end in pair.ends:

@@ -442,4 +442,5 @@ class Tunnel:
         if self._mux is not None:
             self._mux.lost(reason)
             self._mux = None  # or each would hold the other
+        self.on_change = _nothing  # whoever is told holds us
         self.lost.callback(reason)
