@@ -6,6 +6,7 @@ import argparse
 import http.client
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -231,6 +232,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
         deeds = {deed: count for deed, count in DEEDS.items() if deed.__name__ in (options.only or names)}
         soak = Soak(Path(tempfile.mkdtemp(prefix="tower-soak-")), options.seed, deeds, options.rest)
