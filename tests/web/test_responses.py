@@ -50,6 +50,7 @@ class PlainTests(SynchronousTestCase):
             head(b"Content-Length: 1", b"Keep-Alive: 5"),
             head(b"Content-Length: 1", b"Upgrade: x"),
             head(b"Content-Length: 1", b"Proxy-Connection: x"),
+            head(b"Content-Length: 1", b"TE: x"),
             head(b"Content-Length: 1", b"Location: /x"),
             head(b"Content-Length: 0", status=b"HTTP/1.1 204 No Content"),
             head(b"Content-Length: 1", b"A: b\r\n c"),

@@ -19,7 +19,7 @@ _VALUE = rb"[\t -~\x80-\xff]*+"
 # ``Connection: keep-alive`` is as true of our connection as of the one it came on.
 _PLAIN_FIELDS = (
     rb"(?:[!#$%&'*+\-.^_`|~0-9ABD-JM-OQRSV-Zabd-jm-oqrsv-z]" + _TOKEN + rb"*+:" + _VALUE + rb"\r\n"
-    rb"|(?!(?i:content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|location):)"
+    rb"|(?!(?i:content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|location):)"
     + _TOKEN
     + rb"++:"
     + _VALUE
