@@ -23,6 +23,9 @@ _REQUEST_ID = re.compile(
 )
 _GOOD = re.compile(rb"HTTP/1\.1 [1-3][0-9]{2} ")
 
+#: A field that may be passed on or not.
+_AS_TRUE_HERE = (b"connection", b"keep-alive")
+
 _PREFIX = b"/clusters/alpha"
 
 
@@ -188,7 +191,8 @@ def _read(method: bytes, sent: bytes) -> _Read:
         while True:
             event = connection.next_event()
             if isinstance(event, h11.InformationalResponse | h11.Response):
-                read.heads.append((event.status_code, sorted(event.headers)))
+                fields = sorted(field for field in event.headers if field != _AS_TRUE_HERE)
+                read.heads.append((event.status_code, fields))
                 if event.status_code == 101:
                     read.switched, read.body = True, connection.trailing_data[0]
                     return read
