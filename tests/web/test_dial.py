@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
+import weakref
 from base64 import b64encode
 from hashlib import sha1
 from typing import Any
@@ -123,6 +125,19 @@ class DialerTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(dialled), (pipe, b""))
         self.assertTrue(pipe.paused)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_freed(self) -> None:
+        """Nothing of the handshake holds the connection after it; no collector is needed."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        dialled = self.dial()
+        pipe = self.pipes.pop()
+        pipe.deliver(answer(bytes(pipe.sent)))
+        self.successResultOf(dialled)
+        del pipe.receiver  # a tunnel takes its place
+        held = weakref.ref(pipe)
+        del pipe, dialled
+        self.assertIsNone(held())
 
     def test_splits(self) -> None:
         """The answer may come in any pieces; what comes behind it is handed over."""

@@ -184,6 +184,10 @@ class _ClientSocket(WebSocketClientProtocol):
         """Give up."""
         self._settle(DialFailed(self.wasNotCleanReason or reason or "closed the connection"))
 
+    def forget(self) -> None:
+        """Hold the connection no longer: Autobahn's objects hold each other until the collector comes."""
+        del self._pipe, self.transport
+
     def _settle(self, result: bytes | DialFailed) -> None:
         if self.done.called:
             return
@@ -314,6 +318,7 @@ class Dialer:
         except DialFailed as e:
             raise DialFailed(f"cannot open a tunnel to {self.url}: {e}") from e
         transport.release()
+        client.forget()
         return leftover
 
     def _within(self, waiting: Deferred[T], text: str) -> Deferred[T]:
