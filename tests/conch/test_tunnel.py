@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -22,7 +23,7 @@ from tower.conch.kex import OutOfOrder
 from tower.conch.mux import TunnelLost
 from tower.conch.packets import BadPacket
 from tower.conch.secure import Closed, Disconnected, Limits
-from tower.conch.tunnel import LARGEST_BACKLOG, SMALL_REST, Tunnel
+from tower.conch.tunnel import EARLY_BYTES, LARGEST_BACKLOG, SMALL_PORTION, SMALL_REST, Tunnel
 from tower.conch.window import ALONE, BASE
 from tower.connection import Connection, ConnectionEnded
 from tower.errors import PeerError
@@ -257,9 +258,48 @@ class FlowTests(SynchronousTestCase):
         ping = FrameWriter(to_server=True).wrap(b"x" * 125, PING) * 1000
         for _ in range(100):
             pair.agent.pipe.waiting += ping
-            pair.agent.pipe.carry(1 << 20)
-            pair.clock.advance(0)
+            while pair.agent.pipe.carry(1 << 20):
+                pair.clock.advance(0)
         self.assertIn("does not take", str(pair.proxy.lost))
+
+    def test_small_pieces_in_small_portions(self) -> None:
+        """Who sends much in tiny pieces is read a little at a time, so that others get their turn."""
+        pair = TunnelPair()
+        near, far = Recorder(), Recorder()
+        _, channel = pair.channel(near, far)
+
+        def portion() -> int:
+            size = len(pair.proxy.tunnel.buffer())
+            pair.proxy.tunnel.filled(0)
+            return size
+
+        wrap = FrameWriter(to_server=True).wrap
+        floods: list[Callable[[], bytes]] = [
+            lambda: wrap(b"") * 10_000,
+            lambda: wrap(b"", PONG) * 10_000,
+            lambda: wrap(b"".join(pair.agent.ssh.sealer.seal(b"\x02" + bytes(20)) for _ in range(1000))),
+        ]
+        for flood in floods:
+            channel.send(BULK)
+            pair.pump()
+            self.assertGreater(portion(), SMALL_PORTION)
+            pair.agent.pipe.waiting += flood()
+            pair.pump()
+            self.assertEqual(portion(), SMALL_PORTION)
+        self.assertEqual(near.got, BULK * 3)
+        self.assertIsNone(pair.proxy.lost)
+
+    def test_little_before_the_hello(self) -> None:
+        """What is no payload counts as well before the peer is let in."""
+        for frame in (FrameWriter(to_server=True).wrap(b""), FrameWriter(to_server=True).wrap(b"", PING)):
+            pair = TunnelPair(start=False)
+            pair.proxy.tunnel.start()
+            pair.agent.pipe.waiting += frame * (EARLY_BYTES // len(frame) + 5000)
+            while pair.agent.pipe.carry(1 << 20):
+                pair.clock.advance(0)
+            pair.agent.pipe.receiver = Recorder()
+            pair.proxy.pipe.lose()
+            self.assertIn("too much before the hello", str(pair.proxy.lost))
 
 
 class MemoryTests(SynchronousTestCase):

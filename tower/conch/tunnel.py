@@ -39,6 +39,16 @@ SMALL_PACKET = 8 * 1024
 #: What a tunnel may keep of a packet without keeping a whole buffer, B.
 SMALL_REST = 8 * 1024
 
+#: Read at once from a peer that is not let in yet, or that sends many small pieces; others have to wait, B.
+SMALL_PORTION = 16 * 1024
+
+#: Packets are small if they are shorter than this on average, B, and frames if so much of them is no payload.
+_SMALL_PACKET = 1024
+_OVERHEAD = 1 / 64
+
+#: All that may come before the hello is over, frames included, B.
+EARLY_BYTES = 512 * 1024
+
 #: What may wait for a peer that takes nothing: answers and window adjustments, since data stops before, B.
 LARGEST_BACKLOG = 4 * 1024 * 1024
 
@@ -87,6 +97,7 @@ class Tunnel:
         "_out_size",
         "_over",
         "_pipe",
+        "_portion",
         "_reactor",
         "_reader",
         "_rest",
@@ -121,6 +132,7 @@ class Tunnel:
         self._unparsed: int | None = None
         self._buffer: memoryview | None = None
         self._have = 0
+        self._portion = SMALL_PORTION
         self._rest = b""
         self._out: list[bytes] = []
         self._out_size = 0
@@ -336,10 +348,10 @@ class Tunnel:
             self._buffer = buffer = POOL.take()
             self._have = len(self._rest)
             if not self._have:
-                return buffer
+                return buffer[: self._portion]
             buffer[: self._have] = self._rest
             self._rest = b""
-        return buffer[self._have :]
+        return buffer[self._have : self._have + self._portion]
 
     def filled(self, count: int) -> None:
         """Take apart what the connection put there."""
@@ -347,8 +359,12 @@ class Tunnel:
         buffer = self._buffer
         assert buffer is not None
         begin, tail = 0, self._have
+        packets = self._ssh.opener.packets
         try:
-            for piece in self._reader.feed(buffer[tail : tail + count]):
+            if self._mux is None and self.bytes_in > EARLY_BYTES:
+                raise PeerError("too much before the hello")
+            pieces = self._reader.feed(buffer[tail : tail + count])
+            for piece in pieces:
                 if isinstance(piece, Control):
                     self._control(piece)
                 else:
@@ -361,6 +377,11 @@ class Tunnel:
                     begin = self._parse(buffer, begin, tail)
                 if self.disconnecting:
                     break
+            if count >= SMALL_PORTION and self._mux is not None:
+                payload = sum(piece[1] - piece[0] for piece in pieces if not isinstance(piece, Control))
+                packets = self._ssh.opener.packets - packets
+                small = packets * _SMALL_PACKET > count or payload < count * (1 - _OVERHEAD)
+                self._portion = SMALL_PORTION if small else BUFFER_SIZE
         except PeerError as e:
             self._ssh.fail(e)
         if begin == tail or self.disconnecting:
