@@ -25,7 +25,7 @@ from tower.errors import PeerError
 BASE = 64 * 1024
 
 #: Up to here a window grows whatever the round trip, when its channel is not alone and when it is, B.
-SHARED = 256 * 1024
+SHARED = 384 * 1024
 ALONE = 4 * 1024 * 1024
 
 #: After so long without a grant, and two round trips, a window counts as quiet, s.
