@@ -73,6 +73,25 @@ class TLSSessionTests(SynchronousTestCase):
         self.assertEqual(read(near), (b"", True))
         self.assertTrue(near.waiting)
 
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.integers(1, 40_000), min_size=1, max_size=5), st.data())
+    def test_kept(self, sizes: list[int], data: st.DataObject) -> None:
+        """What was not read is kept when the buffer it came in is used again, however it was cut."""
+        near, far = shake()
+        wire = b"".join(far.encrypt(BULK[:size]) for size in sizes)
+        shared, some, got = bytearray(len(wire)), memoryview(bytearray(30_000)), b""
+        while wire:
+            cut = data.draw(st.integers(1, len(wire)))
+            shared[:cut] = wire[:cut]
+            wire = wire[cut:]
+            near.feed(memoryview(shared)[:cut])
+            for _ in range(data.draw(st.integers(0, 2))):
+                got += some[: near.read_into(some)]
+            near.keep()
+            shared[:] = bytes(len(shared))
+        self.assertEqual(near.more, len(got) < sum(sizes))
+        self.assertEqual(got + read(near)[0], b"".join(BULK[:size] for size in sizes))
+
     def test_end_with_bytes_waiting(self) -> None:
         """Ending our side loses nothing that came before and was not read, and nothing that comes after."""
         for version in VERSIONS:

@@ -474,6 +474,22 @@ class EndTests(SecuredEnds):
         self.reactor.run()
         self.assertEqual((near.got, near.log), (b"answer", ["received", "ended", "closed"]))
 
+    def test_end_with_the_handshake(self) -> None:
+        """What came with the end of the handshake is delivered, even if the peer is gone by then."""
+        for data in (b"", b"all"):
+            near, far = Recorder(), Recorder()
+            client, server = self.join(near, far)
+            server.pause()
+            client.send(data)
+            client.finish()
+            server.finish()
+            self.reactor.run()
+            self.assertEqual((near.log[-1], far.log), ("closed", []))
+            server.resume()
+            self.reactor.run()
+            self.assertEqual((far.got, far.log), (data, ["received"] * bool(data) + ["ended", "closed"]))
+            self.assert_nothing_left()
+
     def test_finish_with_a_full_socket(self) -> None:
         """close_notify waits for room, then for the peer's."""
         near, far = Recorder(), Recorder()

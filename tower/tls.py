@@ -1,9 +1,13 @@
 """One TLS session as an object without I/O: cipher text in, plain text out, and the other way.
 
-Python's ``ssl`` on memory BIOs.  Three traps decide the shape: bytes that wait inside raise no event of the
-socket, so `TLSSession.waiting` must be asked; the outgoing BIO hands out a new ``bytes`` each time, so no
-more than `PIECE` is encrypted at once (from 128 KiB on each would be an ``mmap`` of its own); and OpenSSL
-loses what has come and was not read when we end our side, so `TLSSession.end` puts it aside.
+Python's ``ssl`` on memory BIOs.  Some traps decide the shape:
+
+* Bytes that wait inside raise no event of the socket, so `TLSSession.waiting` or `more` must be asked.
+* A BIO never gives back the memory for what it once held, and asking OpenSSL for a record that is not whole
+  costs an exception.  So it gets one record at a time; what is to be decrypted later waits outside.
+* The outgoing BIO hands out a new ``bytes`` each time, so no more than `PIECE` is encrypted at once: from
+  128 KiB on each would be an ``mmap`` of its own.
+* OpenSSL loses what has come and was not read when we end our side, so `TLSSession.end` puts it aside.
 """
 
 from __future__ import annotations
@@ -16,6 +20,11 @@ from tower.pipes import Buffer
 #: Plain text encrypted at once, B.
 PIECE = 96 * 1024
 
+#: Type, version and length of a record (RFC 8446 section 5.1), B.
+_HEADER = 5
+
+_NOTHING = memoryview(b"")
+
 
 class TLSEnded(Exception):
     """The peer said that it sends no more (close_notify)."""
@@ -23,16 +32,33 @@ class TLSEnded(Exception):
 
 class TLSSession:
     """:param server_hostname: name to verify and to send as SNI; None on the server's side.
-    :ivar more: whether the last `read_into` left something that can be read at once.
+    :ivar more: whether something can be read at once.
     """
+
+    __slots__ = (
+        "_aside",
+        "_begun",
+        "_cipher_text",
+        "_ended",
+        "_head",
+        "_incoming",
+        "_missing",
+        "_outgoing",
+        "_position",
+        "more",
+        "object",
+    )
 
     def __init__(
         self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
     ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._ended = self.more = False
-        self._aside = b""
+        self._ended = self._begun = self.more = False
+        self._aside = self._head = b""  # decrypted when we ended our side; of a header that is not whole
+        self._cipher_text = _NOTHING
+        self._position = 0
+        self._missing = 0  # of the record that OpenSSL has the beginning of
         self.object = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
@@ -40,7 +66,13 @@ class TLSSession:
     @property
     def waiting(self) -> bool:
         """Whether bytes wait inside that no event of the socket will announce."""
-        return self._ended or bool(self._aside) or self._incoming.pending > 0 or self.object.pending() > 0
+        return (
+            self._ended
+            or self._begun
+            or self._position < len(self._cipher_text)
+            or bool(self._aside)
+            or (self._incoming.pending > 0 and not self._missing)
+        )
 
     def handshake(self) -> bool:
         """Go on with the handshake; take what it wants sent from `take`.
@@ -48,15 +80,50 @@ class TLSSession:
         :return: whether it is over.
         :raise ssl.SSLError: it failed (an alert to send may be in `take`).
         """
+        while self._next_record():
+            pass
         try:
             self.object.do_handshake()
         except ssl.SSLWantReadError:
             return False
+        self.more = self.waiting
         return True
 
     def feed(self, cipher_text: memoryview) -> None:
-        """Take what came from the socket."""
-        self._incoming.write(cipher_text)
+        """Take what came from the socket.  Call `keep` before the buffer it is in is used again."""
+        if self._position < len(self._cipher_text):
+            cipher_text = memoryview(bytes(self._cipher_text[self._position :]) + cipher_text)
+        self._cipher_text = cipher_text
+        self._position = 0
+
+    def keep(self) -> None:
+        """Copy what was taken and not decrypted yet."""
+        left = self._cipher_text[self._position :]
+        self._cipher_text = memoryview(bytes(left)) if left else _NOTHING
+        self._position = 0
+        self.more = self.waiting
+
+    def _next_record(self) -> bool:
+        """Give OpenSSL what there is of the next record; return whether that was its end."""
+        text, begin = self._cipher_text, self._position
+        size, missing = len(text), self._missing
+        if begin == size:
+            return False
+        if self._head or not missing:
+            missing = _HEADER - len(self._head)
+            head = self._head + bytes(text[begin : begin + missing])
+            if len(head) == _HEADER:
+                missing += head[3] << 8 | head[4]
+                head = b""
+            self._head = head
+        end = min(size, begin + missing)
+        self._incoming.write(text[begin:end])
+        self._missing = missing - end + begin
+        if end == size:
+            self._cipher_text, self._position = _NOTHING, 0
+        else:
+            self._position = end
+        return not self._missing
 
     def read_into(self, buffer: memoryview) -> int:
         """Decrypt what is there into *buffer*, to its end if there is so much.
@@ -71,26 +138,25 @@ class TLSSession:
             buffer[:have] = self._aside[:have]
             self._aside = self._aside[have:]
         read: Callable[[int, memoryview], int] = self.object.read  # type: ignore[assignment]
+        incoming = self._incoming
         self.more = False
-        try:
-            while have < room:
+        while have < room and not self._ended:
+            if not (self._begun or (incoming.pending and not self._missing) or self._next_record()):
+                return have
+            try:
                 count = read(room - have, buffer[have:] if have else buffer)
-                if not count:
-                    self._ended = True
-                    break
-                have += count
-                if have < room and not self._incoming.pending:
-                    return have  # it stopped at the end of a record, and there is no other
-            else:
-                self.more = self.waiting
-        except ssl.SSLWantReadError:
-            return have
-        except ssl.SSLZeroReturnError:
-            self._ended = True  # no event of the socket will say it again
-        if have:
-            self.more = self.more or self._ended
-            return have
-        raise TLSEnded
+            except ssl.SSLWantReadError:
+                self._begun = False  # it was a ticket or a new key, or it was all read exactly
+                continue
+            except ssl.SSLZeroReturnError:
+                count = 0
+            self._ended = not count  # no event of the socket will say it again
+            have += count
+            self._begun = have == room and self.object.pending() > 0
+        self.more = self.waiting
+        if self._ended and not have:
+            raise TLSEnded
+        return have
 
     def encrypt(self, plain_text: Buffer) -> bytes:
         """Return the cipher text for at most `PIECE` of *plain_text*."""
@@ -101,12 +167,14 @@ class TLSSession:
         """Return the cipher text that ends our side (close_notify); the peer may go on sending."""
         if decrypted := self.object.pending():
             self._aside += self.object.read(decrypted)
+            self._begun = False
         encrypted = self._incoming.read()
         try:
             self.object.unwrap()
         except ssl.SSLError:
             pass  # it wants the peer's close_notify, which is not for us to wait for
         self._incoming.write(encrypted)
+        self.more = self.waiting
         return self._outgoing.read()
 
     def take(self) -> bytes:

@@ -1,8 +1,8 @@
 """A TCP connection with TLS inside: `Connection` on top of a `TLSSession`.
 
-Cipher text is received into a buffer of the process too, and decrypted straight to where the receiver
-wants it.  What TLS makes of the last `send` may be refused by the kernel in part; that part is kept apart
-from the queue, because it cannot be made twice.
+Cipher text is received into a buffer of the process too, as much as the receiver has room for, and
+decrypted straight to where the receiver wants it.  What TLS makes of the last `send` may be refused by the
+kernel in part; that part is kept apart from the queue, because it cannot be made twice.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
-from tower.connection import PLAIN, WOULD_BLOCK, Connection, ConnectionEnded
+from tower.connection import PLAIN, READ_SIZE, WOULD_BLOCK, Connection, ConnectionEnded
 from tower.errors import PeerError
 from tower.pipes import Buffer
 from tower.tls import PIECE, TLSEnded, TLSSession
 
-#: Cipher text received in one go: what may stay inside a paused TLS session, B.
-TLS_READ_SIZE = 128 * 1024
+#: Plain text in the longest record, and all of that record in TLS 1.3, B.
+_PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
+
+#: Cipher text received in one go: what may stay inside a paused TLS session, B.  In the longest records that
+#: makes one packet of a tunnel.
+TLS_READ_SIZE = READ_SIZE // _PLAIN * _RECORD
 
 #: Turns of decrypting before other connections get theirs.
 TLS_TURNS = 4
@@ -133,38 +137,52 @@ class TLSConnection(Connection):
 
     def doRead(self) -> None:
         """See `Connection.doRead`."""
-        ready = self._ready
-        if ready and self._paused:
+        if not self._ready:
+            if self._receive(_CIPHER):
+                self._handshake()
+        elif self._paused:
             if self._closing:
                 self._discard()
-            return
-        session = self._session
-        if not (ready and session.more):
-            try:
-                count = self._socket.recv_into(_CIPHER)
-            except WOULD_BLOCK:
-                return
-            except OSError as e:
-                self._lost(e)
-                return
-            if not count:
-                # without close_notify nobody can tell an end from a cut
-                self._lost(ConnectionEnded("the connection was cut"))
-                return
-            session.feed(_CIPHER[:count])
-        if ready:
+        elif self._session.more:
             self._decrypt()
         else:
-            self._handshake()
+            buffer = self._lend()
+            if buffer is None:
+                return
+            room = len(buffer)
+            fits = _CIPHER if room >= READ_SIZE else _CIPHER[: -(-room // _PLAIN) * _RECORD]
+            if self._receive(fits):
+                self._decrypt(buffer)
+            elif not self._closed:
+                self._nothing_came()
 
-    def _decrypt(self) -> None:
-        """Deliver what TLS holds, for a few turns at most."""
+    def _receive(self, room: memoryview) -> bool:
+        """Give TLS what came from the socket; return whether there was something."""
+        try:
+            count = self._socket.recv_into(room)
+        except WOULD_BLOCK:
+            return False
+        except OSError as e:
+            self._lost(e)
+            return False
+        if not count:
+            # without close_notify nobody can tell an end from a cut
+            self._lost(ConnectionEnded("the connection was cut"))
+            return False
+        self._session.feed(room[:count])
+        return True
+
+    def _decrypt(self, buffer: memoryview | None = None) -> None:
+        """Deliver what TLS holds, for a few turns at most.
+
+        :param buffer: what the receiver lent already.
+        """
         session = self._session
         for _ in range(TLS_TURNS):
-            buffer = PLAIN if self._buffer is None else self._buffer()
             if buffer is None:
-                self.pause()
-                return
+                buffer = self._lend()
+                if buffer is None:
+                    break
             try:
                 count = session.read_into(buffer)
             except TLSEnded:
@@ -175,9 +193,7 @@ class TLSConnection(Connection):
                 self._lost(TLSFailed(_reason(e)))
                 return
             if not count:
-                self._nothing_came()
-                if own := session.take():  # a new key, a refusal
-                    self._send_cipher_text(own)
+                self._nothing_read()
                 return
             self.bytes_in += count
             if self._filled is not None:
@@ -185,8 +201,24 @@ class TLSConnection(Connection):
             else:
                 self._receiver.received(buffer[:count])
             if self._paused or self._closed or not session.more:
-                return
-        self._soon()
+                break
+            buffer = None
+        else:
+            self._soon()
+        if session.more:
+            session.keep()
+
+    def _lend(self) -> memoryview | None:
+        """Return where the receiver wants bytes; if it has no room, pause."""
+        buffer = PLAIN if self._buffer is None else self._buffer()
+        if buffer is None:
+            self.pause()
+        return buffer
+
+    def _nothing_read(self) -> None:
+        self._nothing_came()
+        if own := self._session.take():  # a new key, a refusal
+            self._send_cipher_text(own)
 
     # Sending
 
