@@ -17,6 +17,7 @@ from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.jointokens import JoinTokens
+from tower.news import News
 from tower.pipes import Pipe
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
@@ -51,6 +52,7 @@ class Reception(Service):
     ) -> None:
         self._reactor = reactor
         self._wheel = Wheel(reactor)
+        self._news = News(self._wheel, self._log)
         self._tunnels = tunnels
         self._gate = gate
         self._host_keys = host_keys
@@ -82,7 +84,7 @@ class Reception(Service):
         if not self.running or self._gate.refusal(peer.name, peer.fingerprint):
             tunnel.close("this agent may not serve that cluster any more")
             return
-        self._log.info(
+        self._news.tell(
             "agent of {cluster} connected from {peer}, key {key}, version {version}",
             cluster=peer.name,
             peer=tunnel.peer,
@@ -92,20 +94,22 @@ class Reception(Service):
         self._tunnels.add(tunnel)
 
     def _not_let_in(self, failure: Failure, tunnel: Tunnel) -> None:
-        self._log.info(
+        self._news.tell(
             "agent at {peer} was not let in: {reason}", peer=tunnel.peer, reason=failure.getErrorMessage()
         )
 
     def _gone(self, reason: Exception, tunnel: Tunnel) -> None:
         self._open.discard(tunnel)
         if tunnel.name:
-            self._log.info(
+            self._news.tell(
                 "agent of {cluster} at {peer} is gone: {reason}",
                 cluster=tunnel.name,
                 peer=tunnel.peer,
                 reason=str(reason),
             )
             self._tunnels.remove(tunnel)
+        if not self.running:
+            self._news.write()
         waiting = self._all_gone
         if waiting is not None and not self._open:
             self._all_gone = None
@@ -114,6 +118,7 @@ class Reception(Service):
     def stopService(self) -> Deferred[None]:
         """Close all tunnels; fires when they are closed, or after the grace period."""
         super().stopService()  # type: ignore[no-untyped-call]
+        self._news.write()
         for tunnel in list(self._open):
             tunnel.close("the proxy is stopping")
         if not self._open:

@@ -60,7 +60,7 @@ class ProxyEnd(ServerTransport):
 
     def _accepted(self, claim: Claim) -> None:
         super()._accepted(claim)
-        self.greeted()
+        self.met(self.clock.seconds())
         self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB), self.echo)
         self.changes = counted(self)
 
@@ -114,7 +114,7 @@ class AgentEnd(ClientTransport):
     def _accepted(self) -> None:
         self.authenticated()
         self.setService(self.connection)
-        self.greeted()
+        self.met(self.clock.seconds())
         self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB))
         self.changes = counted(self)
         self.opened.callback(self)

@@ -20,8 +20,8 @@ _REMEMBERED = 6
 #: With no more than this going to and fro in the meantime, a probe found the way free, B.
 _FREE = 64 * 1024
 
-#: When to probe for the second time, s: at the first time a new tunnel has a lot to do besides.
-_SECOND = 2.0
+#: When to probe first, s: while a tunnel is being opened the peer has a lot to do besides answering.
+_SOON = 2.0
 
 
 class Watched(Protocol):
@@ -54,18 +54,18 @@ class Keepalive:
     After each answer the peer is told to rest: if nobody uses the connection, the next to use it is the next
     probe.
 
-    :param interval: s; 0 means to measure the round trip at the beginning and to give up nobody.
+    :param interval: s; 0 means to measure the round trip once more and to give up nobody.
     :param peer: who is watched.
-    :ivar round_trip: s; None before the first answer.
+    :ivar round_trip: s; None before `start`.
     """
 
     __slots__ = (
         "_asked",
         "_before",
         "_clock",
+        "_first",
         "_interval",
         "_peer",
-        "_second",
         "_service",
         "_silent",
         "_timer",
@@ -79,31 +79,35 @@ class Keepalive:
         self._interval = interval
         self._peer: Watched | None = peer
         self._timer: Call | None = None
-        self._second: Call | None = None
+        self._first: Call | None = None
         self._asked = False
         self._before: object = None
         self._silent = 0
         self._times: list[float] = []
         self.round_trip: float | None = None
 
-    def start(self) -> None:
-        """Probe now and soon again, to know the round trip early, and then each interval."""
+    def start(self, took: float) -> None:
+        """Probe soon, to know the round trip better, and then each interval.
+
+        :param took: how long the peer took for what it was asked before, s: the first measure.
+        """
         assert self._peer is not None
-        self._probe()
-        self._second = self._clock.callLater(_SECOND, self._probe_again)
+        self._measured(took, is_free=True)
+        self._peer.rest()
+        self._first = self._clock.callLater(_SOON, self._probe_first)
         if self._interval > 0:
             self._before = self._peer.received()
             self._timer = self._clock.callLater(self._interval, self._tick)
 
     def stop(self) -> None:
         """Probe no more, and forget whom to ask and to tell."""
-        for timer in (self._timer, self._second):
+        for timer in (self._timer, self._first):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._second = self._peer = None
+        self._timer = self._first = self._peer = None
 
-    def _probe_again(self) -> None:
-        self._second = None
+    def _probe_first(self) -> None:
+        self._first = None
         self._probe()
 
     def _tick(self) -> None:

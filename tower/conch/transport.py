@@ -163,10 +163,13 @@ class _Tended(SecureTransport):
     def answered(self, name: bytes) -> None:
         """See `Owner.answered`.  Override."""
 
-    def greeted(self) -> None:
-        """The hellos are exchanged: begin to probe."""
-        super().greeted()
-        self._keepalive.start()
+    def met(self, asked_at: float) -> None:
+        """The hellos are exchanged: begin to probe.
+
+        :param asked_at: when we sent what the peer answered with its part; monotonic, s.
+        """
+        self.greeted()
+        self._keepalive.start(self.clock.seconds() - asked_at)
 
     def ended(self, reason: Exception) -> None:
         """Probe no more."""
@@ -201,7 +204,7 @@ class ServerTransport(_Tended, SSHServerTransport):
     :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
     """
 
-    __slots__ = ("_answer", "_auth", "_claim", "_hello", "_host_key", "ready")
+    __slots__ = ("_accepted_at", "_answer", "_auth", "_claim", "_hello", "_host_key", "ready")
 
     def __init__(
         self,
@@ -218,6 +221,7 @@ class ServerTransport(_Tended, SSHServerTransport):
         self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
         self._auth: UserAuthServer | None = UserAuthServer(gate, self.limits.tries, self._accepted)
         self._claim: Claim | None = None
+        self._accepted_at = 0.0
         self._hello: AgentHello | None = None
 
     def _getHostKeys(self, keyAlg: bytes) -> tuple[Key, Key]:
@@ -258,6 +262,7 @@ class ServerTransport(_Tended, SSHServerTransport):
 
     def _accepted(self, claim: Claim) -> None:
         self._claim = claim
+        self._accepted_at = self.clock.seconds()
         self.authenticated()
         self.setService(self.connection)
         self._auth = None
@@ -273,7 +278,7 @@ class ServerTransport(_Tended, SSHServerTransport):
     def answered(self, name: bytes) -> None:
         """See `Owner.answered`; the answer to the hello is the last of the handshake."""
         if name == HELLO and self._claim is not None and self._hello is not None:
-            self.greeted()
+            self.met(self._accepted_at)
             self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
 
     def ended(self, reason: Exception) -> None:
@@ -300,7 +305,7 @@ class ClientTransport(_Tended, SSHClientTransport):
     :ivar ready: fires with a `ProxyPeer`; its errback is the reason why there will be none.
     """
 
-    __slots__ = ("_auth", "_cluster", "_half", "_hello", "_host_key", "_pinned", "ready")
+    __slots__ = ("_asked_at", "_auth", "_cluster", "_half", "_hello", "_host_key", "_pinned", "ready")
 
     def __init__(
         self,
@@ -323,6 +328,7 @@ class ClientTransport(_Tended, SSHClientTransport):
         self._hello = hello
         self._host_key: bytes | None = None
         self._half: ClientHalf | None = None
+        self._asked_at = 0.0
         self._auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
 
     def ssh_KEXINIT(self, packet: bytes) -> None:
@@ -374,12 +380,13 @@ class ClientTransport(_Tended, SSHClientTransport):
     def _accepted(self) -> None:
         self.authenticated()
         self.setService(self.connection)
+        self._asked_at = self.clock.seconds()
         self.request(HELLO, self._hello.encode()).addCallback(self._greeted).addErrback(self._not_greeted)
 
     def _greeted(self, reply: bytes) -> None:
         hello = ProxyHello.decode(reply)
         assert self._host_key is not None
-        self.greeted()
+        self.met(self._asked_at)
         self.ready.callback(ProxyPeer(self._cluster, fingerprint(self._host_key), hello))
 
     def _not_greeted(self, failure: Failure) -> None:
