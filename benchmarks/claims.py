@@ -10,6 +10,7 @@ from benchmarks.rows import FORWARD, FORWARD_TLS, IDLE_2, IDLE_100, LINK, OPENSS
 from benchmarks.works import Numbers
 
 _BOTH = ("down", "up")
+_KUBE = ("kube-version", "kube-object")
 
 #: All samples of a row, by the column's label, in the order of the rounds.
 Samples = Mapping[str, list[Numbers]]
@@ -99,8 +100,8 @@ CLAIMS = (
     Claim("raw-1", "raw-1", FORWARD, 1, 1.2),
     Claim("l7-32", "l7-32", IDLE_100, 1.4, 1.8),
     Claim("l7-32-idle-2", "l7-32", IDLE_2, 5, 8),
-    Claim("kube-32", "kube-32", IDLE_2, 3, 4),
-    _cost("kube-32", "server", IDLE_2, 0.35, 0.25, "CPU of the API server per request"),
+    *(Claim(row, row, IDLE_2, 3, 4) for row in _KUBE),
+    *(_cost(row, "server", IDLE_2, 0.35, 0.25, "CPU of the API server per request") for row in _KUBE),
     Claim("l7-1", "l7-1", IDLE_100, 0.9, 1.2),
     Claim("l7-down", "l7-down", IDLE_100, 1.8, 2.5),
     Claim("l7-up", "l7-up", IDLE_100, 1.6, 2.2),

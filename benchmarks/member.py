@@ -20,8 +20,8 @@ _BUILD_PATIENCE = 1800.0
 #: How long the API server goes on setting itself up after it is ready, s.
 _SETTLE = 2.0
 
-#: What is asked for.
-PATH = "api/v1/namespaces/default"
+#: What is asked for: what costs the API server least, and an object that it reads from its store.
+VERSION, OBJECT = "version", "api/v1/namespaces/default"
 
 
 def _binding(name: str, subject: dict[str, str]) -> dict[str, Any]:

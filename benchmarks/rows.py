@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.member import PATH as MEMBER_PATH
+from benchmarks.member import OBJECT, VERSION
 from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
 
 #: The tunnel alone is compared with what has neither TLS nor users either; beside it, the product.
@@ -92,6 +92,11 @@ def _requests(name: str, title: str, columns: tuple[Column, ...], connections: i
     return Row(name, title, load, columns, OURS if columns is _SMALL else TOWER)
 
 
+def _kube(name: str, what: str, path: str) -> Row:
+    title = f"L7, real kube-apiserver ({what}), 32 connections"
+    return _requests(f"kube-{name}", title, _KUBE, 32, f"-path={path}")
+
+
 def _transfer(direction: str) -> Row:
     title = f"L7, one {direction}load"
     return Row(
@@ -142,7 +147,7 @@ GROUPS = (
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 at once", Storms(), _AT_ONCE),)),
     Group(
         "A real kube-apiserver behind",
-        (_requests("kube-32", "L7, real kube-apiserver, 32 connections", _KUBE, 32, f"-path={MEMBER_PATH}"),),
+        (_kube("version", "/version", VERSION), _kube("object", "a namespace", OBJECT)),
         late=True,
     ),
 )
