@@ -49,8 +49,8 @@ class HandshakeTests(harness.TowerTestCase):
         agent.wait_until_ready()
         record = self.relay.record()
         self.cut_and_wait()
-        self.assertTrue(self.works())
         up, down = map(bytes, record)
+        self.assertTrue(self.works())
         return (record_ends(up), record_ends(down)) if tls else (message_ends(up), message_ends(down))
 
     def cut_and_wait(self, connections: int = 1, timeout: float = BACK) -> None:
