@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
@@ -22,6 +22,14 @@ from tower.web.request import Request
 from tower.web.status import Refusal
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+
+class LostTunnel(FakeTunnel):
+    """A tunnel that is gone, which nobody has noticed yet."""
+
+    def open(self, target: str) -> Any:
+        """Fail at once."""
+        return fail(TunnelLost("gone"))
 
 
 def status_of(answer: bytes) -> dict[str, Any]:
@@ -978,6 +986,13 @@ class GarbageTests(SynchronousTestCase):
 
         kit.tunnel.at_once = False
         self.assertNoGarbage(refused)
+
+        def lost() -> None:
+            kit.user.deliver(get())
+            kit.user.taken()
+
+        kit.tunnels.tunnels[:] = [LostTunnel()]
+        self.assertNoGarbage(lost)
 
         def nobody() -> None:
             kit.user.deliver(get())

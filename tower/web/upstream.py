@@ -194,7 +194,8 @@ class ChannelPool:
             tunnel = self._tunnels.pick(cluster) or await self._tunnels.wait(cluster, self._wait)
             try:
                 channel = await _unless_cancelled(tunnel.open(target))
-            except TunnelLost:
+            except TunnelLost as lost:
+                lost.with_traceback(None)  # its frames hold the Deferred that holds it
                 if attempt == 2:
                     raise Refusal(
                         503, f"the tunnel to cluster {cluster} broke twice while opening a stream"
