@@ -12,8 +12,9 @@ MIB = 1 << 20
 #: The part of the run that is not looked at: buffers and caches fill.
 WARM_UP = 0.25
 
-#: How much more a program may have in the last third of what is looked at than in the first, in the median.
-MOST_MEMORY = 4 * MIB
+#: How much more a program may have in the last third of what is looked at than in the first, in the median:
+#: a quarter of the budget for buffers, of which more or less is lent at any time.
+MOST_MEMORY = 8 * MIB
 MOST_DESCRIPTORS = 10
 
 

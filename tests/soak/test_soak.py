@@ -22,9 +22,9 @@ class GrowthTests(SynchronousTestCase):
     def test_grown(self) -> None:
         """What goes on rising has grown, and is named."""
         self.assertAlmostEqual(growth(list(range(100))), 50, delta=1)
-        samples = Samples("proxy", [each * MIB // 10 for each in range(100)], list(range(100)))
+        samples = Samples("proxy", [each * MIB // 5 for each in range(100)], list(range(100)))
         memory, files = samples.grown()
-        self.assertIn("proxy has grown by 5.0 MiB", memory)
+        self.assertIn("proxy has grown by 10.0 MiB", memory)
         self.assertIn("50 more files", files)
         self.assertEqual(Samples("agent", [40 * MIB] * 10, [20] * 10).grown(), [])
 
