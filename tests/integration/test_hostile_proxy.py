@@ -206,7 +206,7 @@ class OffenceTests(HostileProxyTestCase):
             ("more than the window", [bytes((DATA,)) + b"%b" + NS(bytes(65537))], "65537 B came where 65536"),
             (
                 "a window of more than 2**32 - 1",
-                [bytes((ADJUST,)) + b"%b" + number(MOST)],
+                [bytes((ADJUST,)) + b"%b" + number(MOST)] * 2,
                 "a window of more",
             ),
             ("two ends", [bytes((END,)) + b"%b"] * 2, "a second end|which is not open"),
