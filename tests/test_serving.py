@@ -60,6 +60,16 @@ class ServingTests(SynchronousTestCase):
             ssl.SSLCertVerificationError, shake, serving.context, client_context(self.users), "localhost"
         )
 
+    def test_clients_choose_the_cipher(self) -> None:
+        """Of the ciphers that both have, the one is taken that the client likes best."""
+        short, long = "AES128-GCM-SHA256", "AES256-GCM-SHA384"
+        for wanted in ((short, long), (long, short)):
+            context = client_context(self.authority)
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(":".join(f"ECDHE-ECDSA-{cipher}" for cipher in wanted))
+            cipher = shake(self.serving().context, context)[1].cipher()
+            self.assertEqual(cipher and cipher[0], f"ECDHE-ECDSA-{wanted[0]}")
+
     def test_given_authorities(self) -> None:
         """The same with an RSA authority."""
         rsa = rsa_authority()
