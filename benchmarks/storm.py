@@ -215,7 +215,7 @@ class Stage:
             argv.append(f"-skip={skip}")
         with subprocess.Popen(
             argv,
-            env=environment(),
+            env=environment({"SSL_CERT_FILE": str(self._enrolled.state / "serving-ca.pem")}),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
