@@ -29,6 +29,7 @@ class FakeTunnel:
     def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
         self.name, self.fingerprint = name, fingerprint
         self.version = self.peer = ""
+        self.server = b""
         self.since = NOW
         self.draining = False
         self.on_change: Callable[[], None] = lambda: None

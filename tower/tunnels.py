@@ -27,6 +27,7 @@ class Tunnel(Protocol):
     :ivar fingerprint: of the agent's key.
     :ivar version: of the agent.
     :ivar peer: address of the agent.
+    :ivar server: what the agent calls its API server: authority and path; empty when it did not say.
     :ivar since: when it opened, s since the epoch.
     :ivar draining: whether it takes no new streams.
     :ivar on_change: called when `draining` changes.
@@ -36,6 +37,7 @@ class Tunnel(Protocol):
     fingerprint: str
     version: str
     peer: str
+    server: bytes
     since: float
     draining: bool
     on_change: Callable[[], None]

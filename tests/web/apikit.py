@@ -37,6 +37,7 @@ class FakeTunnel:
     fingerprint: str = "SHA256:agent"
     version: str = "1.2.3"
     peer: str = "192.0.2.1:4711"
+    server: bytes = b""
     since: float = NOW
     draining: bool = False
     round_trip: float = 0.0042

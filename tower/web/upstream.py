@@ -229,7 +229,7 @@ class ChannelPool:
 
 def _without_frames(failure: Failure) -> Failure:
     """Pass on what happened, not where: frames of a coroutine that failed hold its failure and all else."""
-    failure.cleanFailure()  # type: ignore[no-untyped-call]
+    failure.cleanFailure()
     return failure
 
 
