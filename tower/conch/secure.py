@@ -297,7 +297,7 @@ class SecureTransport(SSHTransportBase):
                     raise PeerError("too much before authentication")
             if not self.gotVersion and not self._take_version():
                 return
-            while (payload := self.getPacket()) is not None:
+            while self._unparsed and (payload := self.getPacket()) is not None:
                 self.dispatch(payload)
         except PeerError as error:
             self.fail(error)
@@ -340,9 +340,14 @@ class SecureTransport(SSHTransportBase):
         if self._over:
             return
         message = bytes(payload)
+        kind = message[0]
+        service = self.service
         try:
-            self._order.admit(message[0])
-            self.dispatchMessage(message[0], message[1:])
+            if kind >= 50 and service is not None and self._order.awaited is None:
+                service.packetReceived(kind, message[1:])  # most are, so they go straight there
+                return
+            self._order.admit(kind)
+            self.dispatchMessage(kind, message[1:])
         except PeerError as error:
             self.fail(error)
 
