@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
-from tower.conch.mux import Incoming, StreamRefused, TunnelLost
+from tower.conch.opening import Incoming, StreamRefused, TunnelLost
 from tower.conch.tunnel import STREAM
 from tower.connecting import ConnectFailed
 from tower.member import Member

@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.errors import PeerError
-from tower.pipes import Buffer, Receiver
+from tower.pipes import UNHEARD, Buffer, Receiver
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
@@ -48,25 +48,6 @@ _RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"  # struct linger {1, 0}
 
 class ConnectionEnded(PeerError):
     """The peer closed the connection, or it was closed on our side."""
-
-
-class _Unheard:
-    """The receiver of a connection that has none yet, or no more."""
-
-    def received(self, data: memoryview) -> None:
-        raise AssertionError("bytes came to a connection without a receiver")
-
-    def ended(self) -> None:
-        """Nobody to tell."""
-
-    def drained(self) -> None:
-        """Nobody to tell."""
-
-    def closed(self, reason: Exception) -> None:
-        """Nobody to tell."""
-
-
-_UNHEARD = _Unheard()
 
 
 @implementer(IReadWriteDescriptor)
@@ -117,7 +98,7 @@ class Connection:
         self._reactor = reactor
         self._socket = sock
         self._fd = sock.fileno()
-        self._receiver: Receiver = _UNHEARD
+        self._receiver: Receiver = UNHEARD
         self._buffer: Callable[[], memoryview | None] | None = None
         self._filled: Callable[[int], None] | None = None
         self._ready = True  # whether bytes may go and come: not so during a TLS handshake
@@ -183,7 +164,7 @@ class Connection:
     def resume(self) -> None:
         """See `tower.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
         if self._closed:
-            if self._receiver is not _UNHEARD:
+            if self._receiver is not UNHEARD:
                 self._reactor.callLater(0, self._tell, ConnectionEnded("the connection is gone already"))
         elif self._paused and not self._closing:
             self._paused = False
@@ -433,7 +414,7 @@ class Connection:
 
         Call it with nothing left to send, between the bytes of two protocols (TLS after a proxy's CONNECT).
         """
-        self.receiver = _UNHEARD
+        self.receiver = UNHEARD
         self._release()
         return self._socket
 
@@ -456,7 +437,7 @@ class Connection:
         self._fd = -1
 
     def _tell(self, reason: Exception) -> None:
-        receiver, self.receiver = self._receiver, _UNHEARD
+        receiver, self.receiver = self._receiver, UNHEARD
         receiver.closed(reason)
 
 

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.conch.channel import Channel
-from tower.conch.mux import StreamRefused, TunnelLost
+from tower.conch.opening import StreamRefused, TunnelLost
 from tower.connecting import ConnectFailed
 from tower.connection import Connection
 from tower.errors import ClusterUnreachable, ConfigurationError

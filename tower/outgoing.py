@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.conch.mux import BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
+from tower.conch.opening import BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
 from tower.conch.tunnel import STREAM
 from tower.connecting import ConnectFailed, connect
 from tower.connection import Connection

@@ -32,6 +32,27 @@ class Receiver(Protocol):
         """The pipe is gone both ways; called exactly once, and last."""
 
 
+class Unheard:
+    """The receiver of a pipe that has none yet, or no more."""
+
+    def received(self, data: memoryview) -> None:
+        """Nobody could take them: a pipe starts paused, and is resumed by its receiver."""
+        raise AssertionError("bytes were delivered to a pipe without a receiver")
+
+    def ended(self) -> None:
+        """Nobody to tell."""
+
+    def drained(self) -> None:
+        """Nobody to tell."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nobody to tell."""
+
+
+#: The only one there need be.
+UNHEARD = Unheard()
+
+
 class Pipe(Protocol):
     """One end of a two-way byte stream with flow control and half close."""
 

@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 from tests.receivers import Recorder
 from tower.budget import Budget
 from tower.conch.channel import Channel
-from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Incoming, Mux
+from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Mux
+from tower.conch.opening import Incoming
 
 KIND = b"stream@tower.kubesphere.io"
 

@@ -20,17 +20,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.muxes import MuxEnd, MuxPair
 from tests.receivers import Recorder
 from tower.conch.channel import BadSequence, Channel, ChannelEnded
-from tower.conch.mux import (
-    ADJUST,
-    ALONE_PACKET,
-    CLOSE,
-    DATA,
-    END,
-    OPEN,
-    SHARED_FOR,
-    SHARED_PACKET,
-    TunnelLost,
-)
+from tower.conch.mux import ADJUST, ALONE_PACKET, CLOSE, DATA, END, OPEN, SHARED_FOR, SHARED_PACKET
+from tower.conch.opening import TunnelLost
 from tower.conch.window import BASE, WindowOverrun
 from tower.errors import PeerError
 

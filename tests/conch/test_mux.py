@@ -23,18 +23,13 @@ from tower.conch.mux import (
     END,
     EXTENDED,
     FAILURE,
-    KNOWN_CODES,
     OPEN,
     REFUSE,
     REQUEST,
     SHORTEST_PACKET,
     SUCCESS,
-    BadMessage,
-    Incoming,
-    StreamRefused,
-    TunnelLost,
-    parse_string,
 )
+from tower.conch.opening import KNOWN_CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
 from tower.conch.window import BASE
 from tower.errors import PeerError
 

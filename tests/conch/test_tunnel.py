@@ -20,7 +20,7 @@ from tests.sockets import SocketReactor, socket_pair
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS
 from tower.conch.kex import OutOfOrder
-from tower.conch.mux import TunnelLost
+from tower.conch.opening import TunnelLost
 from tower.conch.packets import BadPacket
 from tower.conch.secure import Closed, Disconnected, Limits
 from tower.conch.tunnel import EARLY_BYTES, LARGEST_BACKLOG, SMALL_PORTION, SMALL_REST, Tunnel

@@ -13,7 +13,7 @@ from tests.receivers import Recorder
 from tower.budget import Budget
 from tower.conch.channel import Channel
 from tower.conch.hello import AgentHello
-from tower.conch.mux import Incoming
+from tower.conch.opening import Incoming
 from tower.conch.secure import Limits
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.conch.tunnel import Tunnel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import Kit, get
-from tower.conch.mux import StreamRefused
+from tower.conch.opening import StreamRefused
 from tower.web.outcome import Outcome, RawStream
 from tower.web.request import Request
 

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
-from tower.conch.mux import StreamRefused, TunnelLost
+from tower.conch.opening import StreamRefused, TunnelLost
 from tower.pipes import Buffer
 from tower.web.httpchannel import HTTPChannel
 from tower.web.outcome import RawStream, Relay

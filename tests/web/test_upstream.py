@@ -6,7 +6,7 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FakeTunnel, FakeTunnels
-from tower.conch.mux import StreamRefused, TunnelLost
+from tower.conch.opening import StreamRefused, TunnelLost
 from tower.errors import ClusterUnreachable
 from tower.web.status import Refusal
 from tower.web.upstream import ChannelPool, Upstream

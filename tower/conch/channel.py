@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tower.conch.window import SHARED, Window
 from tower.errors import PeerError, TowerError
-from tower.pipes import Buffer, Receiver
+from tower.pipes import UNHEARD, Buffer, Receiver
 
 if TYPE_CHECKING:
     from tower.conch.mux import Mux
@@ -46,25 +46,6 @@ class BadSequence(PeerError):
     """A message that the peer may not send after what it sent before."""
 
 
-class _Unheard:
-    """The receiver of a channel that has none yet."""
-
-    def received(self, data: memoryview) -> None:
-        raise AssertionError("bytes were delivered to a channel without a receiver")
-
-    def ended(self) -> None:
-        """Nobody to tell."""
-
-    def drained(self) -> None:
-        """Nobody to tell."""
-
-    def closed(self, reason: Exception) -> None:
-        """Nobody to tell."""
-
-
-_UNHEARD = _Unheard()
-
-
 class Channel:
     """One stream in a tunnel; a `tower.pipes.Pipe`.  It starts paused.
 
@@ -84,7 +65,7 @@ class Channel:
         self._mux = mux
         self._wire = mux.wire
         self.local = local
-        self.receiver: Receiver = _UNHEARD
+        self.receiver: Receiver = UNHEARD
         self._window = window
         self.remote = self._out_window = self._longest = self._fits = 0
         self.head = b""
@@ -396,5 +377,5 @@ class Channel:
             self._end_reason = reason
         self._inbox.clear()
         self._window.close()  # not before: what waited for a paused receiver was on loan
-        receiver, self.receiver = self.receiver, _UNHEARD
+        receiver, self.receiver = self.receiver, UNHEARD
         receiver.closed(reason)

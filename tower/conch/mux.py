@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
 from tower.budget import Budget
 from tower.conch.channel import ALWAYS_FITS, LONGEST_DATA, Channel
+from tower.conch.interfaces import Wire
+from tower.conch.opening import CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string, refusal
 from tower.conch.window import BASE, Window
-from tower.errors import PeerError, TowerError
 from tower.pipes import Buffer
 
 OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
@@ -40,102 +41,6 @@ _THREE = Struct(">III")
 _PAIR = Struct(">II")
 _NUMBER = Struct(">I")
 _HEAD = Struct(">BBII")
-
-# RFC 4254 section 5.1; the text that follows the code begins with our own word for it.
-_CODES = {"not-allowed": 1, "no-such-target": 3, "busy": 4}
-
-
-class StreamRefused(TowerError):
-    """The far end did not open the stream.
-
-    :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
-        ``name``, ``tls`` or ``failed``.
-    """
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-class TunnelLost(TowerError):
-    """The tunnel went away."""
-
-
-class BadMessage(PeerError):
-    """A message that RFC 4254 does not allow here."""
-
-
-class Wire(Protocol):
-    """What a mux needs of the tunnel that it lives in."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether data has to wait: the socket is full, or keys are being exchanged."""
-
-    @property
-    def round_trip(self) -> float:
-        """To the peer, s; 0 while unknown."""
-
-    def send(self, payload: bytes) -> None:
-        """Send a small message, together with others of this turn of the reactor."""
-
-    def lease(self) -> memoryview:
-        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
-
-    def commit(self, size: int) -> None:
-        """Send the first *size* bytes of the packet in `lease`, padding length not filled in."""
-
-    def soon(self) -> None:
-        """Call `Mux.drained` later in this turn of the reactor, never from within this call."""
-
-    def seconds(self) -> float:
-        """Return monotonic time, s."""
-
-
-class Incoming:
-    """A channel that the peer wants opened; answer it with `accept` or `refuse`, once.
-
-    :ivar kind: the channel's type.
-    :ivar data: what follows in the message, which depends on the type.
-    """
-
-    def __init__(self, mux: Mux, remote: int, window: int, longest: int, kind: bytes, data: bytes) -> None:
-        self._mux = mux
-        self._remote, self._window, self._longest = remote, window, longest
-        self.kind, self.data = kind, data
-        self._answered = False
-
-    def accept(self) -> Channel:
-        """Open the channel; it is paused, so set its receiver and resume it.
-
-        :raise TunnelLost: the tunnel went away in the meantime.
-        """
-        self._answer()
-        return self._mux.confirm(self._remote, self._window, self._longest)
-
-    def refuse(self, code: str, text: str) -> None:
-        """Say why not; *code* is one of those of `StreamRefused`."""
-        self._answer()
-        self._mux.refuse(self._remote, code, text)
-
-    def _answer(self) -> None:
-        if self._answered:
-            raise RuntimeError("the channel was accepted or refused before")
-        self._answered = True
-
-
-def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
-    """Return the SSH string at *offset* and the offset behind it.
-
-    :raise BadMessage: it is longer than what is there.
-    """
-    if offset + 4 > len(data):
-        raise BadMessage("a message ends within a length")
-    (size,) = _NUMBER.unpack_from(data, offset)
-    end = offset + 4 + size
-    if end > len(data):
-        raise BadMessage("a message ends within a string")
-    return bytes(data[offset + 4 : end]), end
 
 
 class Mux:
@@ -242,7 +147,7 @@ class Mux:
         self._pending -= 1
         if self._lost is None:
             reason = f"{code}: {text}".encode()[:1024]
-            number = _CODES.get(code, 2)
+            number = CODES.get(code, 2)
             self.wire.send(_TWO.pack(REFUSE, remote, number) + _NUMBER.pack(len(reason)) + reason + bytes(4))
 
     # What channels ask for
@@ -409,7 +314,7 @@ class Mux:
             del self._opening[number]
             self.forget(channel)
             if not opening.called:
-                opening.errback(_refusal(text))
+                opening.errback(refusal(text))
             return
         if len(payload) < 17:
             raise BadMessage("a confirmation without its numbers")
@@ -473,16 +378,3 @@ class Mux:
                 waiting.errback(TunnelLost(str(reason)))
         for channel in channels.values():
             channel.lost(TunnelLost(str(reason)))
-
-
-def _refusal(text: bytes) -> StreamRefused:
-    """Make what the peer said an error; only words that we know are taken for a code."""
-    words = text.decode(errors="replace")
-    code, colon, rest = words.partition(": ")
-    if colon and code in KNOWN_CODES:
-        return StreamRefused(code, rest)
-    return StreamRefused("failed", words)
-
-
-#: The codes of `StreamRefused` that travel in a refusal.
-KNOWN_CODES = frozenset((*_CODES, "refused", "unreachable", "timeout", "name", "tls", "failed"))

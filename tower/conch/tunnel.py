@@ -24,7 +24,8 @@ from tower.budget import Budget
 from tower.conch.buffers import BUFFER_SIZE, POOL
 from tower.conch.channel import Channel
 from tower.conch.interfaces import SSH, Reader, Writer
-from tower.conch.mux import ALONE_PACKET, DATA, DATA_OFFSET, Incoming, Mux, TunnelLost
+from tower.conch.mux import ALONE_PACKET, DATA, DATA_OFFSET, Mux
+from tower.conch.opening import Incoming, TunnelLost
 from tower.conch.packets import OVERHEAD
 from tower.errors import PeerError
 from tower.pipes import Buffer, Pipe

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.mux import StreamRefused, TunnelLost
+from tower.conch.opening import StreamRefused, TunnelLost
 from tower.pipes import Pipe
 from tower.web.status import Refusal
 

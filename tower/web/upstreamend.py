@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 from twisted.logger import Logger
 
 from tower.errors import PeerError
-from tower.pipes import Pipe, join
+from tower.pipes import Lender, Pipe, join
 from tower.policy import CHUNKED, Refusal, Rewritten
 from tower.web import status
 from tower.web.bodies import BadBody, ChunkedBody
@@ -27,17 +27,6 @@ from tower.web.http1 import HEAD_LIMIT
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
 
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
-
-
-@runtime_checkable
-class Lender(Pipe, Protocol):
-    """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
-
-    def lease(self) -> memoryview | None:
-        """Return that place, or None: then wait for `Receiver.drained`."""
-
-    def commit(self, size: int) -> None:
-        """Send the first *size* bytes of it."""
 
 
 class _Refused(PeerError):
