@@ -25,7 +25,7 @@ from tower.clock import TimeOfDay, count_steadily
 from tower.cluster import check_name
 from tower.conch.hello import LONGEST_TEXT, AgentHello
 from tower.conch.keys import checked_fingerprint, load_or_create
-from tower.conch.secure import Limits
+from tower.conch.limits import Limits
 from tower.errors import ConfigurationError, Invalid
 from tower.health import HealthService
 from tower.member import Member

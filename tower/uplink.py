@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from tower.budget import Budget
 from tower.conch.hello import AgentHello
 from tower.conch.keys import KeyPair, checked_fingerprint
-from tower.conch.secure import Limits
+from tower.conch.limits import Limits
 from tower.conch.transport import ClientTransport, ProxyPeer
 from tower.conch.tunnel import Tunnel
 from tower.errors import ConfigurationError

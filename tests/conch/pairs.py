@@ -13,7 +13,8 @@ from twisted.python.failure import Failure
 
 from tower.conch.hello import AgentHello
 from tower.conch.keys import KeyPair
-from tower.conch.secure import Limits, SecureTransport
+from tower.conch.limits import Limits
+from tower.conch.secure import SecureTransport
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.errors import Unauthorized
 

@@ -15,8 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.pairs import HOST_KEY, Gate, Mux, Pair, Wire, raiser
 from tower.conch.ciphers import CIPHERS
 from tower.conch.kex import STRICT_CLIENT, make_kexinit
+from tower.conch.limits import Closed, Disconnected, HandshakeTimeout, Limits
 from tower.conch.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
-from tower.conch.secure import Closed, Disconnected, HandshakeTimeout, Limits, SecureTransport
+from tower.conch.secure import SecureTransport
 from tower.conch.transport import ServerTransport
 from tower.errors import PeerError
 

@@ -15,8 +15,8 @@ from tests.conch.pairs import AGENT_KEY, HOST_KEY, Gate, Mux, Pair, Wire
 from tower import __version__
 from tower.conch.hello import AgentHello, ProxyHello
 from tower.conch.keys import KeyPair
+from tower.conch.limits import Closed, Disconnected, HandshakeTimeout
 from tower.conch.requests import RequestRefused
-from tower.conch.secure import Closed, Disconnected, HandshakeTimeout
 from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn, PeerDead
 from tower.errors import PeerError
 

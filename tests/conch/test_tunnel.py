@@ -20,9 +20,9 @@ from tests.sockets import SocketReactor, socket_pair
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS
 from tower.conch.kex import OutOfOrder
+from tower.conch.limits import Closed, Disconnected, Limits
 from tower.conch.opening import TunnelLost
 from tower.conch.packets import BadPacket
-from tower.conch.secure import Closed, Disconnected, Limits
 from tower.conch.tunnel import EARLY_BYTES, LARGEST_BACKLOG, SMALL_PORTION, SMALL_REST, Tunnel
 from tower.conch.window import ALONE, BASE
 from tower.connection import Connection, ConnectionEnded
@@ -122,10 +122,10 @@ class StreamTests(SynchronousTestCase):
         recorders = Recorder(), Recorder()
         ends = pair.channel(*recorders)
         pair.cut = tuple(cuts)
-        longest = 300_000 if min(cuts) >= 30 else 9000
+        longest = 300_000 if min(cuts) >= 300 else 9000
         if fragment is not None and frames:
             if fragment < 1000:
-                longest = 9000 if min(cuts) >= 30 else 100  # or it takes long
+                longest = 9000 if min(cuts) >= 300 else 100  # or it takes long
             pair.agent.pipe.change = Refragmenter(fragment, masked=True)
             pair.proxy.pipe.change = Refragmenter(fragment, masked=False)
         sizes = [min(size, longest) for size in sizes]

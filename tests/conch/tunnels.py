@@ -13,8 +13,8 @@ from tests.receivers import Recorder
 from tower.budget import Budget
 from tower.conch.channel import Channel
 from tower.conch.hello import AgentHello
+from tower.conch.limits import Limits
 from tower.conch.opening import Incoming
-from tower.conch.secure import Limits
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.pipes import Buffer, Receiver

@@ -19,7 +19,7 @@ from twisted.trial.unittest import TestCase
 
 from tower.conch.ciphers import CIPHERS
 from tower.conch.keys import KeyPair
-from tower.conch.secure import Limits
+from tower.conch.limits import Limits
 from tower.connecting import ConnectFailed, connect
 from tower.listening import listen
 from tower.pipes import Splice

@@ -15,8 +15,8 @@ from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS
 from tower.conch.hello import AgentHello
 from tower.conch.keys import KeyPair
+from tower.conch.limits import Limits
 from tower.conch.opening import Incoming
-from tower.conch.secure import Limits
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.connecting import connect

@@ -18,8 +18,8 @@ from twisted.trial.unittest import TestCase
 from tower.conch.ciphers import CIPHERS
 from tower.conch.kex import EXCHANGES
 from tower.conch.keys import KeyPair
+from tower.conch.limits import Limits
 from tower.conch.mux import Mux
-from tower.conch.secure import Limits
 
 from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish
 from .ssh_programs import Program

@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import field, frozen
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.conch.ssh.transport import (
@@ -54,6 +53,7 @@ from tower.conch.kex import (
     make_kexinit,
 )
 from tower.conch.keys import ED25519
+from tower.conch.limits import Closed, Disconnected, HandshakeTimeout, Limits
 from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
 from tower.conch.timers import Clock, Timers
 from tower.conch.versions import OURS, take_version
@@ -64,60 +64,6 @@ from tower.pipes import Buffer
 _UNKNOWN_MESSAGES = 100
 #: How long a connection that we closed may take to be flushed, s.
 _CLOSE_GRACE = 5.0
-#: A key is changed after so many bytes whatever `Limits` say.  The smallest packets count as 8, so this is
-#: after 2**30 packets at the latest (RFC 4344 section 3.1).
-_REKEY_OCTETS = 8 << 30
-
-
-def _bounded(rekey_bytes: int) -> int:
-    return min(rekey_bytes, _REKEY_OCTETS)
-
-
-@frozen
-class Limits:
-    """What one connection may take.
-
-    :ivar handshake: time until the peer is authenticated and has said hello, s.
-    :ivar tries: failed authentications.
-    :ivar early_packet: longest packet before authentication, B (RFC 4253 section 6.1).
-    :ivar early_bytes: all that may come before authentication, B.
-    :ivar rekey_bytes: bytes in either direction after which the keys are changed.
-    :ivar rekey_seconds: time after which they are, s.
-    :ivar exchange: time that one key exchange may take, s.
-    :ivar held: what may wait for the end of a key exchange, B.
-    """
-
-    handshake: float = 10.0
-    tries: int = 3
-    early_packet: int = 35_000
-    early_bytes: int = 256 * 1024
-    rekey_bytes: int = field(default=1 << 30, converter=_bounded)
-    rekey_seconds: float = 3600.0
-    exchange: float = 60.0
-    held: int = 1 << 20
-
-
-#: What a connection may take if nothing else is said.
-DEFAULT_LIMITS = Limits()
-
-
-class HandshakeTimeout(PeerError):
-    """The peer was not authenticated in time."""
-
-
-class Disconnected(PeerError):
-    """The peer said why it disconnects (RFC 4253 section 11.1).
-
-    :ivar code: its reason code.
-    """
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"the peer disconnected: {text or code}")
-        self.code = code
-
-
-class Closed(PeerError):
-    """We closed the connection ourselves."""
 
 
 class _QuietLog:

@@ -37,8 +37,9 @@ from tower.conch.hello import HELLO, AgentHello, ProxyHello
 from tower.conch.keepalive import KEEPALIVE, Keepalive
 from tower.conch.kex import ClientHalf, client_half
 from tower.conch.keys import KeyPair, fingerprint, verify
+from tower.conch.limits import DEFAULT_LIMITS, Limits
 from tower.conch.requests import Answer, ConnectionService, Mux, RequestRefused, Unanswered
-from tower.conch.secure import DEFAULT_LIMITS, Limits, SecureTransport, nothing
+from tower.conch.secure import SecureTransport, nothing
 from tower.conch.timers import Clock
 from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 from tower.errors import PeerError
