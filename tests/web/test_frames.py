@@ -103,6 +103,7 @@ class FrameTests(SynchronousTestCase):
             b"\x09\x01a",  # a cut ping
             b"\x89\x7e\x00\x80",  # a long ping
             b"\x8b\x00",  # an unknown control frame
+            b"\x88\x01\x03",  # a close with half a code
             b"\x82\x7f\x80" + bytes(7),  # 2**63
         ):
             for step in (1, len(wire)):

@@ -127,6 +127,8 @@ class _Reader:
             good = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
         except ValueError:
             good = False
+        # urlsplit leaves tabs and line ends out, and whoever dials would not
+        good = good and server.isprintable() and " " not in server
         if not good or parts.query or parts.fragment or parts.username is not None:
             raise self._wrong(f"server {server!r} of {place} is not a URL like https://HOST:PORT")
         return server.rstrip("/")

@@ -212,6 +212,8 @@ class FrameReader:
         if opcode >= CLOSE:
             if opcode > PONG or not first & 128 or second & 127 > 125:
                 raise BadFrame("a control frame that is unknown, cut or too long")
+            if opcode == CLOSE and second & 127 == 1:
+                raise BadFrame("a close frame with half a code")
         elif opcode not in (CONTINUATION, BINARY):
             raise BadFrame(f"frames of kind {opcode} are not spoken here")
         elif (opcode == CONTINUATION) != self._in_message:
