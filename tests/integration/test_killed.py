@@ -117,7 +117,9 @@ class KilledTests(harness.TowerTestCase):
         """SIGSTOP and SIGCONT of any side: what was under way goes on, and no byte is lost."""
         uses = [Download(self.jane), Upload(self.jane)]
         connections = wait_for(
-            "a line about the agent", lambda: self.tower.proxy.output().count("agent of alpha connected"), GONE
+            "a line about the agent",
+            lambda: self.tower.proxy.output().count("agent of alpha connected"),
+            GONE,
         )
         for program in (self.tower.proxy, self.agent.program, self.backend.program):
             program.pause()

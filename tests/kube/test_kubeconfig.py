@@ -144,7 +144,16 @@ class LoadTests(SynchronousTestCase):
     def test_server(self) -> None:
         """A server that is no URL is named."""
         odd = ("http\t://a", "https://a\n", "https://a b", "https://a/\x7f")
-        for server in ("", "10.0.0.1:6443", "ftp://x", "https://", "https://x:99999", "https://u:p@x", 7, *odd):
+        for server in (
+            "",
+            "10.0.0.1:6443",
+            "ftp://x",
+            "https://",
+            "https://x:99999",
+            "https://u:p@x",
+            7,
+            *odd,
+        ):
             with self.subTest(server=server):
                 self.cluster["server"] = server
                 self.assertIn("cluster 'c'", self.refusal())
