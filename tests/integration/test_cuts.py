@@ -18,7 +18,7 @@ FLEET = Path(__file__).resolve().parent / "fleet.tac"
 AGENTS = "/apis/cluster.kubesphere.io/v1alpha1/clusters/alpha/agents"
 BACK = 10.0  # s for the agent to come back
 DEADLINE = 10.0  # s that a handshake may take
-MESSAGES = 9  # in each direction, from the head of HTTP to the hello, at the least
+MESSAGES = 8  # in each direction, from the head of HTTP to the hello, at the least
 TLS_RECORDS = 8  # of which the handshake is part
 SLOW = 0.006  # s between two bytes; a handshake has thousands
 
