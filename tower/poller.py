@@ -47,7 +47,6 @@ class Poller:
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self.seconds = reactor.seconds
-        self.callFromThread = getattr(reactor, "callFromThread", None)
         self._epoll = select.epoll()
         self._readers: dict[int, Any] = {}
         self._writers: dict[int, Any] = {}

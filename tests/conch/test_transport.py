@@ -17,7 +17,8 @@ from tower.conch.hello import AgentHello, ProxyHello
 from tower.conch.keys import KeyPair
 from tower.conch.limits import Closed, Disconnected, HandshakeTimeout
 from tower.conch.requests import RequestRefused
-from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn, PeerDead
+from tower.conch.tended import PeerDead
+from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn
 from tower.errors import PeerError
 
 TOKEN = "tower-SECRET"

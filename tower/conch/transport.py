@@ -7,7 +7,7 @@ hellos are exchanged.  Its owner may then `release` the parsing of packets and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import ClassVar
@@ -34,18 +34,14 @@ from tower import __version__
 from tower.conch.enrol import Claim
 from tower.conch.fields import Fields, Malformed
 from tower.conch.hello import HELLO, AgentHello, ProxyHello
-from tower.conch.keepalive import KEEPALIVE, Keepalive
 from tower.conch.kex import ClientHalf, client_half
 from tower.conch.keys import KeyPair, fingerprint, verify
 from tower.conch.limits import DEFAULT_LIMITS, Limits
-from tower.conch.requests import Answer, ConnectionService, Mux, RequestRefused, Unanswered
-from tower.conch.secure import SecureTransport, nothing
+from tower.conch.requests import Answer, RequestRefused, Unanswered
+from tower.conch.tended import Tended
 from tower.conch.timers import Clock
 from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 from tower.errors import PeerError
-
-#: Sent by the side that will soon be gone: no new streams, please.
-DRAIN = b"drain@tower.kubesphere.io"
 
 
 class HostKeyMismatch(PeerError):
@@ -75,14 +71,6 @@ class NotLetIn(PeerError):
     def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
         super().__init__(f"as {cluster!r}: {'; '.join(refusals)}")
         self.cluster = cluster
-
-
-class PeerDead(PeerError):
-    """Nothing came from the peer for too long."""
-
-
-def _expect_no_answer(failure: Failure) -> None:
-    failure.trap(Unanswered)
 
 
 @frozen
@@ -116,87 +104,7 @@ def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
     return ProxyHello(version=__version__, host_keys=host_keys, keepalive=keepalive).encode()
 
 
-class _Tended(SecureTransport):
-    """What both ends do with global requests: keepalives, draining.
-
-    :ivar on_drain: called when the peer announces that it will soon be gone.
-    """
-
-    __slots__ = ("_keepalive", "connection", "on_drain")
-
-    def _alive(self, data: bytes) -> bytes:
-        return b""
-
-    def _drained(self, data: bytes) -> bytes:
-        self.on_drain()
-        return b""
-
-    answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: _alive, DRAIN: _drained}
-
-    def __init__(self, clock: Clock, keepalive: float, limits: Limits) -> None:
-        super().__init__(clock, limits)
-        self.on_drain: Callable[[], None] = nothing
-        self.connection = ConnectionService(clock, self.answers)
-        self._keepalive = Keepalive(clock, self.connection, keepalive, self)
-
-    @property
-    def mux(self) -> Mux | None:
-        """What gets the messages 90 to 100 as long as the parsing is not released."""
-        return self.connection.mux
-
-    @mux.setter
-    def mux(self, mux: Mux | None) -> None:
-        self.connection.mux = mux
-
-    @property
-    def round_trip(self) -> float | None:
-        """How far the peer is away, s; None before the first keepalive; see `Keepalive`."""
-        return self._keepalive.round_trip
-
-    def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
-        """Send a global request; see `ConnectionService.request`."""
-        return self.connection.request(name, data, want_reply=want_reply)
-
-    def drain(self) -> None:
-        """Tell the peer that we will soon be gone."""
-        self.request(DRAIN, want_reply=False).addErrback(_expect_no_answer)
-
-    def answered(self, name: bytes) -> None:
-        """See `Owner.answered`.  Override."""
-
-    def met(self, asked_at: float) -> None:
-        """The hellos are exchanged: begin to probe.
-
-        :param asked_at: when we sent what the peer answered with its part; monotonic, s.
-        """
-        self.greeted()
-        self._keepalive.start(self.clock.seconds() - asked_at)
-
-    def ended(self, reason: Exception) -> None:
-        """Probe no more."""
-        self._keepalive.stop()
-        self.connection.serviceStopped()
-        self.on_drain = nothing
-
-    def received(self) -> object:
-        """See `Watched.received`."""
-        return self.opener, self.opener.packets
-
-    def moved(self) -> int:
-        """See `Watched.moved`."""
-        return self.sealer.octets + self.opener.octets
-
-    def rest(self) -> None:
-        """See `Watched.rest`: whoever needs the ciphers next makes them again, in a microsecond."""
-        self.sealer.rest()
-        self.opener.rest()
-
-    def dead(self) -> None:
-        """See `Watched.dead`."""
-        self.fail(PeerDead("nothing came from the peer during three keepalive periods"))
-
-
-class ServerTransport(_Tended, SSHServerTransport):
+class ServerTransport(Tended, SSHServerTransport):
     """The proxy's end.
 
     :param host_keys: ours; the first is used, and all are announced: the next one is the second.
@@ -274,7 +182,7 @@ class ServerTransport(_Tended, SSHServerTransport):
         self._hello = AgentHello.decode(data)
         return self._answer
 
-    answers: ClassVar[Mapping[bytes, Answer]] = {**_Tended.answers, HELLO: _greet}
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Tended.answers, HELLO: _greet}
 
     def answered(self, name: bytes) -> None:
         """See `Owner.answered`; the answer to the hello is the last of the handshake."""
@@ -294,7 +202,7 @@ class ServerTransport(_Tended, SSHServerTransport):
             self.ready.errback(Failure(reason))
 
 
-class ClientTransport(_Tended, SSHClientTransport):
+class ClientTransport(Tended, SSHClientTransport):
     """The agent's end.
 
     :param key: the agent's own.
