@@ -27,6 +27,9 @@ class Sent:
         """Note what was answered after how many packets."""
         self.order.append((name, len(self.packets)))
 
+    def refused(self, name: bytes) -> None:
+        """Refusals are seen by their packets."""
+
     def sendPacket(self, messageType: int, payload: bytes) -> None:
         """Record it."""
         self.packets.append((messageType, payload))

@@ -56,6 +56,7 @@ class Keepalive:
 
     :param interval: s; 0 means to measure the round trip once more and to give up nobody.
     :param peer: who is watched.
+    :param probe: the request's name.
     :ivar round_trip: s; None before `start`.
     """
 
@@ -66,6 +67,7 @@ class Keepalive:
         "_first",
         "_interval",
         "_peer",
+        "_probe_with",
         "_service",
         "_silent",
         "_timer",
@@ -73,11 +75,19 @@ class Keepalive:
         "round_trip",
     )
 
-    def __init__(self, clock: Clock, service: ConnectionService, interval: float, peer: Watched) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        service: ConnectionService,
+        interval: float,
+        peer: Watched,
+        probe: bytes = KEEPALIVE,
+    ) -> None:
         self._clock = clock
         self._service = service
         self._interval = interval
         self._peer: Watched | None = peer
+        self._probe_with = probe
         self._timer: Call | None = None
         self._first: Call | None = None
         self._asked = False
@@ -143,7 +153,7 @@ class Keepalive:
             else:
                 failure.trap(Unanswered)
 
-        self._service.request(KEEPALIVE).addCallbacks(answered, refused)
+        self._service.request(self._probe_with).addCallbacks(answered, refused)
 
     def _measured(self, took: float, *, is_free: bool) -> None:
         """Note how long an answer took."""

@@ -31,7 +31,14 @@ RATE = 20.0
 
 
 class RequestRefused(TowerError):
-    """The peer answered no, or does not know the request."""
+    """The peer answered no, or does not know the request; an answer of ours that says no.
+
+    :ivar reply: what came or goes with the refusal: nothing, by RFC 4254, and text in ``kubesphere-v1``.
+    """
+
+    def __init__(self, text: str, reply: bytes = b"") -> None:
+        super().__init__(text)
+        self.reply = reply
 
 
 class Unanswered(TowerError):
@@ -56,6 +63,9 @@ class Owner(Protocol):
 
     def answered(self, name: bytes) -> None:
         """A request of that name was answered with success, just now."""
+
+    def refused(self, name: bytes) -> None:
+        """A request of that name was refused, just now."""
 
 
 #: Answers a request: gets the transport and the request's data, returns the reply's.
@@ -139,9 +149,10 @@ class ConnectionService(SSHService):
             if answer is None:
                 raise RequestRefused("unknown")
             reply = answer(self.transport, data)
-        except RequestRefused:
+        except RequestRefused as refused:
             if wants_reply:
-                self.transport.sendPacket(MSG_REQUEST_FAILURE, b"")
+                self.transport.sendPacket(MSG_REQUEST_FAILURE, refused.reply)
+            self.transport.refused(name)
         else:
             if wants_reply:
                 self.transport.sendPacket(MSG_REQUEST_SUCCESS, reply)
@@ -154,4 +165,4 @@ class ConnectionService(SSHService):
         if kind == MSG_REQUEST_SUCCESS:
             answer.callback(packet)
         else:
-            answer.errback(RequestRefused("the peer refused a global request"))
+            answer.errback(RequestRefused("the peer refused a global request", packet))

@@ -56,7 +56,7 @@ from tower.conch.keys import ED25519
 from tower.conch.limits import Closed, Disconnected, HandshakeTimeout, Limits
 from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
 from tower.conch.timers import Clock, Timers
-from tower.conch.versions import OURS, take_version
+from tower.conch.versions import OURS, SSH_2, take_version
 from tower.errors import PeerError
 from tower.pipes import Buffer
 
@@ -115,6 +115,8 @@ class SecureTransport(SSHTransportBase):
     )
 
     ourVersionString = OURS
+    #: What the peer's version line has to be.
+    wanted_version = SSH_2
     supportedKeyExchanges = EXCHANGES
     supportedPublicKeys = [ED25519]
     supportedCiphers = list(CIPHERS)
@@ -252,7 +254,9 @@ class SecureTransport(SSHTransportBase):
 
     def _take_version(self) -> bool:
         """Take the peer's version line; return whether it has come."""
-        line = take_version(self._unparsed, self._early_bytes, from_server=self.isClient)
+        line = take_version(
+            self._unparsed, self._early_bytes, from_server=self.isClient, wanted=self.wanted_version
+        )
         if line is None:
             return False
         self.gotVersion, self.otherVersionString = True, line

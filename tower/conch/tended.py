@@ -44,12 +44,14 @@ class Tended(SecureTransport):
         return b""
 
     answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: _alive, DRAIN: _drained}
+    #: The request that probes the peer.
+    probe: ClassVar[bytes] = KEEPALIVE
 
     def __init__(self, clock: Clock, keepalive: float, limits: Limits) -> None:
         super().__init__(clock, limits)
         self.on_drain: Callable[[], None] = nothing
         self.connection = ConnectionService(clock, self.answers)
-        self._keepalive = Keepalive(clock, self.connection, keepalive, self)
+        self._keepalive = Keepalive(clock, self.connection, keepalive, self, self.probe)
 
     @property
     def mux(self) -> Mux | None:
@@ -75,6 +77,9 @@ class Tended(SecureTransport):
 
     def answered(self, name: bytes) -> None:
         """See `Owner.answered`.  Override."""
+
+    def refused(self, name: bytes) -> None:
+        """See `Owner.refused`.  Override."""
 
     def met(self, asked_at: float) -> None:
         """The hellos are exchanged: begin to probe.

@@ -9,36 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from hashlib import sha256
 from typing import ClassVar
 
 from attrs import frozen
-from twisted.conch.ssh.common import NS
-from twisted.conch.ssh.keys import Key
-from twisted.conch.ssh.transport import (
-    DISCONNECT_HOST_KEY_NOT_VERIFIABLE,
-    DISCONNECT_KEY_EXCHANGE_FAILED,
-    DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
-    DISCONNECT_SERVICE_NOT_AVAILABLE,
-    MSG_KEXDH_INIT,
-    MSG_SERVICE_ACCEPT,
-    MSG_SERVICE_REQUEST,
-    SSHClientTransport,
-    SSHServerTransport,
-    SSHTransportBase,
-)
+from twisted.conch.ssh.transport import DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower import __version__
+from tower.conch.client import Client
 from tower.conch.enrol import Claim
-from tower.conch.fields import Fields, Malformed
 from tower.conch.hello import HELLO, AgentHello, ProxyHello
-from tower.conch.kex import ClientHalf, client_half
-from tower.conch.keys import KeyPair, fingerprint, verify
+from tower.conch.keys import KeyPair, fingerprint
 from tower.conch.limits import DEFAULT_LIMITS, Limits
 from tower.conch.requests import Answer, RequestRefused, Unanswered
-from tower.conch.tended import Tended
+from tower.conch.server import Server
 from tower.conch.timers import Clock
 from tower.conch.userauth import Gatekeeper, UserAuthClient, UserAuthServer
 from tower.errors import PeerError
@@ -104,7 +89,7 @@ def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
     return ProxyHello(version=__version__, host_keys=host_keys, keepalive=keepalive).encode()
 
 
-class ServerTransport(Tended, SSHServerTransport):
+class ServerTransport(Server):
     """The proxy's end.
 
     :param host_keys: ours; the first is used, and all are announced: the next one is the second.
@@ -113,7 +98,7 @@ class ServerTransport(Tended, SSHServerTransport):
     :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
     """
 
-    __slots__ = ("_accepted_at", "_answer", "_auth", "_claim", "_hello", "_host_key", "ready")
+    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "ready")
 
     def __init__(
         self,
@@ -124,57 +109,18 @@ class ServerTransport(Tended, SSHServerTransport):
         keepalive: float = 10.0,
         limits: Limits | None = None,
     ) -> None:
-        super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
+        super().__init__(clock, host_keys[0], keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[AgentPeer] = Deferred()
-        self._host_key = host_keys[0]
         self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
-        self._auth: UserAuthServer | None = UserAuthServer(gate, self.limits.tries, self._accepted)
+        self.auth = UserAuthServer(gate, self.limits.tries, self._accepted)
         self._claim: Claim | None = None
         self._accepted_at = 0.0
         self._hello: AgentHello | None = None
 
-    def _getHostKeys(self, keyAlg: bytes) -> tuple[Key, Key]:
-        """Return the host key twice: Conch takes the public half of one and signs with the other."""
-        return self._host_key.conch_key, self._host_key.conch_key
-
-    def ssh_KEXINIT(self, packet: bytes) -> None:
-        """See Conch; the order and the lists are checked before."""
-        self.check_kexinit(packet)
-        SSHServerTransport.ssh_KEXINIT(self, packet)
-
-    def ssh_KEX_DH_GEX_REQUEST_OLD(self, packet: bytes) -> None:
-        """Message 30, in our exchanges the client's half; Conch answers with ours.
-
-        One that belongs to an exchange that was guessed wrong is passed over.
-        """
-        if self.ignoreNextPacket:
-            self.ignoreNextPacket = False
-            return
-        fields = Fields(packet)
-        fields.string()
-        fields.end()
-        try:
-            SSHServerTransport.ssh_KEX_DH_GEX_REQUEST_OLD(self, packet)
-        except ValueError as error:
-            raise Malformed("not a key to exchange with") from error
-
-    def ssh_SERVICE_REQUEST(self, packet: bytes) -> None:
-        """Start authentication, once; everything else comes after it."""
-        fields = Fields(packet)
-        name = fields.string()
-        fields.end()
-        if name != UserAuthServer.name or self.service is not None or self._auth is None:
-            self.sendDisconnect(DISCONNECT_SERVICE_NOT_AVAILABLE, b"no such service now")
-            return
-        self.sendPacket(MSG_SERVICE_ACCEPT, NS(name))
-        self.setService(self._auth)
-
     def _accepted(self, claim: Claim) -> None:
         self._claim = claim
         self._accepted_at = self.clock.seconds()
-        self.authenticated()
-        self.setService(self.connection)
-        self._auth = None
+        self.let_in()
 
     def _greet(self, data: bytes) -> bytes:
         if self._hello is not None:
@@ -182,7 +128,7 @@ class ServerTransport(Tended, SSHServerTransport):
         self._hello = AgentHello.decode(data)
         return self._answer
 
-    answers: ClassVar[Mapping[bytes, Answer]] = {**Tended.answers, HELLO: _greet}
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet}
 
     def answered(self, name: bytes) -> None:
         """See `Owner.answered`; the answer to the hello is the last of the handshake."""
@@ -193,8 +139,8 @@ class ServerTransport(Tended, SSHServerTransport):
     def ended(self, reason: Exception) -> None:
         """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
         super().ended(reason)
-        auth, self._auth = self._auth, None
-        if auth is not None:
+        auth, self.auth = self.auth, None
+        if isinstance(auth, UserAuthServer):
             auth.serviceStopped()
             if auth.refusals:
                 reason = NotLetIn(auth.cluster, auth.refusals)
@@ -202,7 +148,7 @@ class ServerTransport(Tended, SSHServerTransport):
             self.ready.errback(Failure(reason))
 
 
-class ClientTransport(Tended, SSHClientTransport):
+class ClientTransport(Client):
     """The agent's end.
 
     :param key: the agent's own.
@@ -214,7 +160,7 @@ class ClientTransport(Tended, SSHClientTransport):
     :ivar ready: fires with a `ProxyPeer`; its errback is the reason why there will be none.
     """
 
-    __slots__ = ("_asked_at", "_auth", "_cluster", "_half", "_hello", "_host_key", "_pinned", "ready")
+    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "ready")
 
     def __init__(
         self,
@@ -235,68 +181,23 @@ class ClientTransport(Tended, SSHClientTransport):
         self._cluster = cluster
         self._pinned = frozenset(pinned)
         self._hello = hello
-        self._host_key: bytes | None = None
-        self._half: ClientHalf | None = None
         self._asked_at = 0.0
-        self._auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
+        self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
 
-    def ssh_KEXINIT(self, packet: bytes) -> None:
-        """Negotiate as Conch does, and send our half: one that Conch lacks, or its own in the same shape."""
-        self.check_kexinit(packet)
-        if SSHTransportBase.ssh_KEXINIT(self, packet) is None:
-            return
-        self._half = client_half(self.kexAlg)
-        self.sendPacket(MSG_KEXDH_INIT, NS(self._half.public))
-
-    def ssh_KEX_DH_GEX_GROUP(self, packet: bytes) -> None:
-        """Message 31, in our exchanges the server's half: host key, its public value, signature."""
-        fields = Fields(packet)
-        host_key, reply, signature = fields.string(), fields.string(), fields.string()
-        fields.end()
-        seen = fingerprint(host_key)
-        if seen not in self._pinned or self._host_key not in {None, host_key}:
-            self.fail(HostKeyMismatch(seen, self._pinned), DISCONNECT_HOST_KEY_NOT_VERIFIABLE)
-            return
-        half, self._half = self._half, None
-        assert half is not None
-        secret = half.agree(reply)
-        parts = (
-            self.ourVersionString,
-            self.otherVersionString,
-            self.ourKexInitPayload,
-            self.otherKexInitPayload,
-            host_key,
-            half.public,
-            reply,
-        )
-        exchange_hash = sha256(b"".join(map(NS, parts)) + secret).digest()
-        if not verify(host_key, signature, exchange_hash):
-            self.fail(PeerError("the proxy did not sign with its host key"), DISCONNECT_KEY_EXCHANGE_FAILED)
-            return
-        self._host_key = host_key
-        self._keySetup(secret, exchange_hash)
-
-    def secured(self) -> None:
-        """The proxy is the pinned one, and nobody listens: ask to be let in."""
-        self.sendPacket(MSG_SERVICE_REQUEST, NS(UserAuthClient.name))
-
-    def ssh_SERVICE_ACCEPT(self, packet: bytes) -> None:
-        """Authenticate."""
-        if self.service is not None:
-            raise PeerError("a service that was not asked for")
-        self.setService(self._auth)
+    def mistrust(self, seen: str) -> PeerError | None:
+        """See `Client.mistrust`."""
+        return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
 
     def _accepted(self) -> None:
-        self.authenticated()
-        self.setService(self.connection)
+        self.let_in()
         self._asked_at = self.clock.seconds()
         self.request(HELLO, self._hello.encode()).addCallback(self._greeted).addErrback(self._not_greeted)
 
     def _greeted(self, reply: bytes) -> None:
         hello = ProxyHello.decode(reply)
-        assert self._host_key is not None
+        assert self.host_key is not None
         self.met(self._asked_at)
-        self.ready.callback(ProxyPeer(self._cluster, fingerprint(self._host_key), hello))
+        self.ready.callback(ProxyPeer(self._cluster, fingerprint(self.host_key), hello))
 
     def _not_greeted(self, failure: Failure) -> None:
         error = failure.value
@@ -319,6 +220,5 @@ class ClientTransport(Tended, SSHClientTransport):
     def ended(self, reason: Exception) -> None:
         """Report that there will be no tunnel."""
         super().ended(reason)
-        self._auth.serviceStopped()
         if not self.ready.called:
             self.ready.errback(Failure(reason))

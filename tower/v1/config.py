@@ -1,0 +1,124 @@
+"""What an agent of ``kubesphere-v1`` says about itself and its cluster: its ``config``.  No I/O.
+
+It is the first global request after authentication, named ``config``: the raw JSON of a Go struct.  Go reads
+keys in any case, takes ``null`` for nothing, ignores what it does not know and writes ``[]byte`` as standard
+base64; so does this.  It holds the cluster's credentials: nothing here ever shows a value.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from base64 import b64decode, b64encode
+from typing import Any
+
+from attrs import field, frozen
+
+from tower.conch.fields import Malformed
+
+#: The WebSocket subprotocol of those agents, and the version lines that both sides send.
+KUBESPHERE_V1 = "kubesphere-v1"
+CLIENT_VERSION = b"SSH-kubesphere-v1-client"
+SERVER_VERSION = b"SSH-kubesphere-v1-server"
+
+#: The global requests: who I am, and are you there.
+CONFIG = b"config"
+PING = b"ping"
+
+#: Type of the channels; what follows is ``host:port`` as it is, without a length.
+CHANNEL = b"kubesphere"
+
+#: Longest config, B: packets of deployed peers end at 256 KiB.
+LONGEST_CONFIG = 255 * 1024
+
+
+@frozen
+class AgentConfig:
+    """What an agent sends.
+
+    :ivar version: of the agent, for people.
+    :ivar name: the cluster.
+    :ivar token: the cluster's token.
+    :ivar kubernetes: ``host:port`` of the API server, where channels may lead.
+    :ivar kubesphere: ``host:port`` of the KubeSphere API server, which speaks plain HTTP.
+    :ivar authority: PEM, the CAs that the API server's certificate is verified by.
+    :ivar certificate: PEM, a client certificate; it counts only together with *key*.
+    :ivar bearer: a token for the API server, which counts without a certificate alone.
+    """
+
+    version: str = ""
+    name: str = ""
+    token: str = field(default="", repr=False)
+    kubernetes: str = ""
+    kubesphere: str = ""
+    authority: bytes = field(default=b"", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    bearer: bytes = field(default=b"", repr=False)
+
+    def encode(self) -> bytes:
+        """Return it as it is sent.  Secret."""
+        words: dict[str, str] = {
+            "Version": self.version,
+            "Name": self.name,
+            "Token": self.token,
+            "KubernetesSvcHost": self.kubernetes,
+            "KubeSphereSvcHost": self.kubesphere,
+        }
+        for key, data in (
+            ("CertData", self.certificate),
+            ("KeyData", self.key),
+            ("CAData", self.authority),
+            ("BearerToken", self.bearer),
+        ):
+            if data:
+                words[key] = b64encode(data).decode("ascii")
+        return json.dumps(words, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> AgentConfig:
+        """Return what *data* says.
+
+        :raise Malformed: it is no config; the text names the key and holds no value.
+        """
+        words = _decode(data)
+        return cls(
+            version=_text(words, "Version"),
+            name=_text(words, "Name"),
+            token=_text(words, "Token"),
+            kubernetes=_text(words, "KubernetesSvcHost"),
+            kubesphere=_text(words, "KubeSphereSvcHost"),
+            authority=_bytes(words, "CAData"),
+            certificate=_bytes(words, "CertData"),
+            key=_bytes(words, "KeyData"),
+            bearer=_bytes(words, "BearerToken"),
+        )
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    if len(data) > LONGEST_CONFIG:
+        raise Malformed(f"a config of {len(data)} B exceeds the limit of {LONGEST_CONFIG} B")
+    try:
+        words = json.loads(data)
+    except (ValueError, RecursionError):
+        raise Malformed("the config is not JSON") from None
+    if not isinstance(words, dict):
+        raise Malformed("the config is no JSON object")
+    return {key.lower(): value for key, value in words.items() if value is not None}
+
+
+def _text(words: dict[str, Any], key: str) -> str:
+    value = words.get(key.lower(), "")
+    if not isinstance(value, str) or not value.isprintable():
+        raise Malformed(f"{key} is no printable text in the config")
+    return value
+
+
+def _bytes(words: dict[str, Any], key: str) -> bytes:
+    value = words.get(key.lower(), "")
+    if not isinstance(value, str):
+        raise Malformed(f"{key} is no text in the config")
+    try:
+        return b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
+    except (binascii.Error, ValueError):
+        raise Malformed(f"{key} is not base64 in the config") from None
