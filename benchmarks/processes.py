@@ -87,24 +87,25 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), **(extra or {})}
 
 
-def build(name: str, *flags: str) -> Path:
-    """Return the program made of the Go sources in *name*, built anew only if they changed.
+def build(source: str, *flags: str) -> Path:
+    """Return the program made of the Go sources in the folder *source*, built anew only if they changed.
 
     :raise BenchmarkFailed: there is no Go, or it does not compile.
     """
-    folder = ROOT / "benchmarks" / name
+    folder = ROOT / source
     digest = hashlib.sha256(repr(flags).encode())
     for path in sorted(folder.iterdir()):
         if path.suffix in {".go", ".mod", ".sum"}:
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    built = ROOT / "benchmarks" / ".built" / f"{folder.name}-{digest.hexdigest()[:16]}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubesphere-tower"
+    built = cache / f"{folder.name}-{digest.hexdigest()[:16]}"
     if built.exists():
         return built
     go = shutil.which("go")
     if go is None:
-        raise BenchmarkFailed("there is no Go here: 'make bench' brings it, or install Go 1.25 or newer")
+        raise BenchmarkFailed("there is no Go here: 'make go' brings it, or install Go 1.26 or newer")
     print(f"building {folder.name} ...", file=sys.stderr, flush=True)
-    built.parent.mkdir(exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
     draft = built.with_suffix(f".{os.getpid()}")
     done = run([go, "build", *flags, "-o", str(draft), "."], folder=folder, timeout=BUILD_PATIENCE)
     if done.returncode:

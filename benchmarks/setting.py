@@ -61,8 +61,8 @@ class Ground:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.stack = stack
-        self.load = build("load")
-        self.peer = build("peers/gopeer", "-modfile=latest.mod")
+        self.load = build("benchmarks/load")
+        self.peer = build("tests/integration/gopeer", "-modfile=latest.mod")
         self.authority = self._certify()
         self.stream, self.http = free_port(), free_port()
         self.backend = Upstream(free_port(), self.authority, TOKEN)

@@ -136,7 +136,7 @@ class Stage:
         self._folder = folder
         self._count = count
         self._concurrency = concurrency
-        self._peer = build("peers/gopeer", "-modfile=latest.mod")
+        self._peer = build("tests/integration/gopeer", "-modfile=latest.mod")
         self._enrolled = enrol(folder, count)
 
     def tower(self, *, secure: bool = False) -> Storm:
