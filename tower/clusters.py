@@ -215,7 +215,7 @@ class Clusters:
             operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
             operations += [
                 DeleteWhere(kind, "cluster_uid", cluster.uid)
-                for kind in ("ports", "jointokens", "agentkeys", "credentials")
+                for kind in ("ports", "jointokens", "v1tokens", "agentkeys", "credentials")
             ]
             (record, *_) = await self._store.transact(operations)
             assert record is not None

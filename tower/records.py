@@ -14,7 +14,7 @@ from attrs import field, frozen
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 
 #: The kinds of record there are.
-KINDS = ("clusters", "ports", "jointokens", "agentkeys", "credentials", "settings")
+KINDS = ("clusters", "ports", "jointokens", "v1tokens", "agentkeys", "credentials", "settings")
 
 #: Largest record, B of JSON.
 RECORD_LIMIT = 512 * 1024
