@@ -29,7 +29,7 @@ from tower.process import settle_memory
 from tower.reception import Reception
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
-from tower.web.agents import AgentEndpoint
+from tower.web.agents import TOWER_V2, AgentEndpoint
 
 CLUSTER = "alpha"
 
@@ -105,7 +105,7 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
     )
     settle_memory()
     reception.startService()  # type: ignore[no-untyped-call]
-    endpoint = AgentEndpoint(reactor, reception.opened)
+    endpoint = AgentEndpoint(reactor, {TOWER_V2.encode(): reception.opened})
     listen(sockets, agents, "127.0.0.1", partial(_Head, endpoint), tls)
     for target, port in targets.items():
         listen(sockets, port, "127.0.0.1", partial(_Waiting, tunnels, target))

@@ -26,6 +26,8 @@ NOW = 1_800_000_000.0
 class FakeTunnel:
     """A tunnel that only remembers why it was closed."""
 
+    protocol = "tower-v2"
+
     def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
         self.name, self.fingerprint = name, fingerprint
         self.version = self.peer = ""

@@ -111,7 +111,8 @@ class HeadPolicyTests(SynchronousTestCase):
 
     def test_known_fields(self) -> None:
         """Fields that came before make no difference to what is sent, nor to what is refused."""
-        for settings in ({}, {"impersonate": False}, {"allow_system": True}):
+        every: tuple[dict[str, Any], ...] = ({}, {"impersonate": False}, {"allow_system": True})
+        for settings in every:
             for prefix in (b"", b"/k8s/c-1"):
                 self.upstream = evolve(self.upstream, prefix=prefix)
                 self.policy = HeadPolicy(lambda: self.upstream, **settings)

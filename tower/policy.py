@@ -122,14 +122,21 @@ class HeadPolicy:
         `tower.member.Member.upstream`.
     :param allow_system: let users act as `system:masters`, nodes, control plane and service accounts.
     :param impersonate: False drops the users' identity: all act with the agent's own rights.
+    :param why_not: the reason, or the cure, behind a refusal because of *allow_system*.
     """
 
     def __init__(
-        self, upstream: Callable[[], Upstream], *, allow_system: bool = False, impersonate: bool = True
+        self,
+        upstream: Callable[[], Upstream],
+        *,
+        allow_system: bool = False,
+        impersonate: bool = True,
+        why_not: str = "the agent's flag --allow-system-identities would",
     ) -> None:
         self._upstream = upstream
         self._last: Upstream | None = None
         self._impersonate = impersonate
+        self._why_not = why_not
         self._pattern = _ANYBODY if allow_system or not impersonate else _NO_SYSTEM
         self._known: dict[bytes, bytes] = {}  # fields that match, and what is sent in their place to `_last`
         self.refused = 0
@@ -193,10 +200,7 @@ class HeadPolicy:
         system = _IS_SYSTEM.search(head) if self._pattern is _NO_SYSTEM else None
         if system:
             name = "".join(filter(str.isprintable, system.group(1)[:100].decode("ascii", "replace")))
-            return (
-                f'the owner of this cluster lets nobody act as "{name}"; '
-                "the agent's flag --allow-system-identities would"
-            )
+            return f'the owner of this cluster lets nobody act as "{name}"; {self._why_not}'
         return "the head of the request is not in the form that tower-v2 prescribes"
 
 

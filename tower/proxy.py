@@ -1,17 +1,15 @@
-"""``twistd -n tower-proxy``: the proxy's options, and how its parts are put together."""
+"""``twistd -n tower-proxy``: how the proxy's parts are put together."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.logger import Logger
-from twisted.python import usage
 from twisted.python.failure import Failure
 
 from tower import __version__
@@ -26,22 +24,13 @@ from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
 from tower.listening import ConnectionFactory, ConnectionReactor
 from tower.options import (
-    EnvironmentOptions,
     OptionError,
-    Parameter,
-    flag,
     one_line_errors,
-    parameter,
-    read_duration,
-    read_file,
-    read_host,
-    read_port,
-    read_port_range,
-    read_size,
 )
 from tower.periodic import periodic
 from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
+from tower.proxyoptions import Options
 from tower.quantities import is_wildcard
 from tower.reception import Reception
 from tower.revocation import Revocation
@@ -49,7 +38,10 @@ from tower.serving import RENEWAL_PERIOD, Serving, serving_names
 from tower.sqlite import SQLiteStore
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
-from tower.web.agents import AgentEndpoint
+from tower.v1.config import KUBESPHERE_V1
+from tower.v1.reception import V1Reception
+from tower.v1.tokens import V1Tokens
+from tower.web.agents import TOWER_V2, AgentEndpoint, Opened
 from tower.web.chain import identification, user_chain
 from tower.web.clusterproxy import ClusterProxies
 from tower.web.gateway import Gateway, Router
@@ -61,57 +53,14 @@ from tower.web.standing import Rights
 from tower.web.towerapi import tower_api
 from tower.web.upstream import ChannelPool
 
+__all__ = ["Options", "Proxy", "makeService"]
+
 #: How long a stop lets requests finish, s.
 GRACE = 10.0
 
 #: How often to try again to open a cluster's port, and to forget what has expired, s.
 RETRY_PORTS = 30.0
 PURGE = 60.0
-
-_LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
-
-
-class Options(EnvironmentOptions):
-    """What ``tower-proxy`` takes; see docs/install.md."""
-
-    synopsis = "[options]"
-    optParameters: ClassVar[Sequence[Parameter]] = [
-        parameter(
-            "state-dir", "/var/lib/tower", "Directory for keys and records; only its owner may see it."
-        ),
-        parameter("host", "0.0.0.0", "Address to listen on.", read_host),
-        parameter("port", 8080, "Port without TLS, for agents.", read_port),
-        parameter("secure-port", 8443, "Port with TLS, for users, Tower's API and agents.", read_port),
-        parameter("cluster-ports", range(6000, 7001), "Ports for the clusters, or none.", read_port_range),
-        parameter(
-            "publish-service-address", None, "Name or address that others reach the proxy at.", read_host
-        ),
-        parameter("ca-cert", None, "File with the CA that signs the serving certificate.", read_file),
-        parameter("ca-key", None, "File with that CA's private key.", read_file),
-        parameter("max-credential-ttl", 86400.0, "Longest life of a kubeconfig.", read_duration),
-        parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
-        parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
-        parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),
-    ]
-    optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
-        flag("leader-elect", "Not yet: one leader among several proxies."),
-    ]
-
-    def postOptions(self) -> None:
-        """Refuse what cannot be, naming it."""
-        super().postOptions()
-        if self["kubeconfig"] is not None:
-            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
-        if self["leader-elect"]:
-            raise OptionError("leader-elect", "true", _LATER)
-        if (self["ca-cert"] is None) != (self["ca-key"] is None):
-            raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
-        ports = self["cluster-ports"] or range(0)
-        for name in ("port", "secure-port"):
-            if self[name] in ports:
-                raise OptionError(name, str(self[name]), "lies within --cluster-ports: change one of them")
-        if self["port"] == self["secure-port"]:
-            raise OptionError("port", str(self["port"]), "is --secure-port too: change one of them")
 
 
 @one_line_errors("tower-proxy")
@@ -183,6 +132,7 @@ class Proxy(MultiService):
         self._clusters = Clusters(self._store, options["cluster-ports"], day)
         self._credentials = Credentials(self._store, day, options["max-credential-ttl"])
         self._tokens = JoinTokens(self._store, day)
+        self._old_tokens = V1Tokens(self._store, day)
         host = "127.0.0.1" if is_wildcard(options["host"]) else options["host"]
         self._admin = AdminAccess(
             self._state,
@@ -206,7 +156,18 @@ class Proxy(MultiService):
             keepalive=options["keepalive"],
             epoch=self._day.seconds,
         )
-        self._agents = AgentEndpoint(reactor, self._reception.opened)
+        welcomes: dict[bytes, Opened] = {TOWER_V2.encode(): self._reception.opened}
+        if not options["require-v2"]:
+            old = V1Reception(
+                self._sockets,
+                self._reception,
+                self._old_tokens,
+                self._host_keys[0],
+                keepalive=options["keepalive"],
+                impersonate=not options["v1-no-impersonation"],
+            )
+            welcomes[KUBESPHERE_V1.encode()] = old.opened
+        self._agents = AgentEndpoint(reactor, welcomes)
 
     def _compose_gateways(self) -> None:
         options, day = self._options, self._day

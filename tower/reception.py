@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
@@ -12,6 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.budget import Budget
+from tower.conch.interfaces import SSH
 from tower.conch.keys import KeyPair
 from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
@@ -19,11 +20,14 @@ from tower.conch.tunnel import Tunnel
 from tower.jointokens import JoinTokens
 from tower.news import News
 from tower.pipes import Pipe
+from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
 
 #: Makes the frames of every tunnel: what goes to an agent is not masked, so there is nothing to remember.
 _TO_AGENT = FrameWriter(to_server=False)
+
+P = TypeVar("P")
 
 
 class Reception(Service):
@@ -34,6 +38,7 @@ class Reception(Service):
     :param keepalive: how often agents are probed, s.
     :param epoch: returns the time of day, s since the epoch.
     :param grace: how long a stop waits for connections to close, s.
+    :ivar wheel: the clock of all those connections.
     """
 
     _log = Logger()
@@ -51,8 +56,8 @@ class Reception(Service):
         grace: float = 5.0,
     ) -> None:
         self._reactor = reactor
-        self._wheel = Wheel(reactor)
-        self._news = News(self._wheel, self._log)
+        self.wheel = Wheel(reactor)
+        self._news = News(self.wheel, self._log)
         self._tunnels = tunnels
         self._gate = gate
         self._host_keys = host_keys
@@ -60,7 +65,7 @@ class Reception(Service):
         self._keepalive = keepalive
         self._epoch = epoch
         self._grace = grace
-        self._open: set[Tunnel] = set()
+        self._open: dict[Tunnel, LiveTunnel | None] = {}
         self._all_gone: Deferred[None] | None = None
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
@@ -68,30 +73,59 @@ class Reception(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        ssh = ServerTransport(self._wheel, self._host_keys, self._gate, keepalive=self._keepalive)
-        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=True), _TO_AGENT)
-        self._open.add(tunnel)
+        ssh = ServerTransport(self.wheel, self._host_keys, self._gate, keepalive=self._keepalive)
+        return self.take(ssh, ssh.ready, pipe, leftover, self._welcome)
+
+    def take(
+        self,
+        ssh: SSH,
+        ready: Deferred[P],
+        pipe: Pipe,
+        leftover: bytes,
+        welcome: Callable[[P, Tunnel], tuple[LiveTunnel, str | None]],
+        on_text: Callable[[], None] | None = None,
+    ) -> Deferred[None]:
+        """Run *ssh* over *pipe* until it is gone.
+
+        :param ready: fires with who is there.
+        :param welcome: opens the tunnel up; returns what `Tunnels` is to have, and why it may not after all.
+        :param on_text: called when text messages come, which else end the connection.
+        :return: fires once the agent is let in or gone.
+        """
+        reader = FrameReader(from_client=True)
+        tunnel = Tunnel(self._reactor, pipe, ssh, reader, _TO_AGENT)
+        self._open[tunnel] = None
         tunnel.lost.addCallback(self._gone, tunnel)
-        settled = ssh.ready.addCallbacks(
-            self._welcome, self._not_let_in, callbackArgs=(tunnel,), errbackArgs=(tunnel,)
+        settled = ready.addCallback(welcome, tunnel).addCallbacks(
+            self._admit, self._not_let_in, callbackArgs=(tunnel,), errbackArgs=(tunnel,)
         )
         tunnel.start(leftover)
         return settled
 
-    def _welcome(self, peer: AgentPeer, tunnel: Tunnel) -> None:
-        tunnel.open_up(peer.name, peer.fingerprint, peer.hello.version, self._epoch(), self._budget)
+    def open_up(self, tunnel: Tunnel, name: str, fingerprint: str, version: str) -> None:
+        """Have *tunnel*, whose agent has proved itself, carry streams."""
+        tunnel.open_up(name, fingerprint, version, self._epoch(), self._budget)
+
+    def _welcome(self, peer: AgentPeer, tunnel: Tunnel) -> tuple[LiveTunnel, str | None]:
+        self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
-        if not self.running or self._gate.refusal(peer.name, peer.fingerprint):
+        return tunnel, self._gate.refusal(peer.name, peer.fingerprint)
+
+    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel) -> None:
+        live, refusal = welcomed
+        if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
             return
         self._news.tell(
-            "agent of {cluster} connected from {peer}, key {key}, version {version}",
-            cluster=peer.name,
-            peer=tunnel.peer,
-            key=peer.fingerprint,
-            version=peer.hello.version,
+            "agent of {cluster} connected from {peer}, key {key}, version {version}, {protocol}",
+            cluster=live.name,
+            peer=live.peer,
+            key=live.fingerprint,
+            version=live.version,
+            protocol=live.protocol,
         )
-        self._tunnels.add(tunnel)
+        self._open[tunnel] = live
+        self._tunnels.add(live)
 
     def _not_let_in(self, failure: Failure, tunnel: Tunnel) -> None:
         self._news.tell(
@@ -99,7 +133,7 @@ class Reception(Service):
         )
 
     def _gone(self, reason: Exception, tunnel: Tunnel) -> None:
-        self._open.discard(tunnel)
+        live = self._open.pop(tunnel)
         if tunnel.name:
             self._news.tell(
                 "agent of {cluster} at {peer} is gone: {reason}",
@@ -107,7 +141,8 @@ class Reception(Service):
                 peer=tunnel.peer,
                 reason=str(reason),
             )
-            self._tunnels.remove(tunnel)
+        if live is not None:
+            self._tunnels.remove(live)
         if not self.running:
             self._news.write()
         waiting = self._all_gone

@@ -13,7 +13,6 @@ from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
-from tower.conch.channel import Channel
 from tower.errors import ClusterUnreachable
 
 #: How long after it was last seen, or after our own start, an agent counts as reconnecting, s.
@@ -43,6 +42,10 @@ class Tunnel(Protocol):
     on_change: Callable[[], None]
 
     @property
+    def protocol(self) -> str:
+        """What the agent speaks."""
+
+    @property
     def round_trip(self) -> float:
         """To the agent, s; 0 while unknown."""
 
@@ -50,8 +53,8 @@ class Tunnel(Protocol):
     def streams(self) -> int:
         """How many streams are open."""
 
-    def open(self, target: str) -> Deferred[Channel]:
-        """Open a stream to *target*."""
+    def open(self, target: str) -> Deferred[Any]:
+        """Open a stream to *target*, a `tower.pipes.Pipe`."""
 
     def drain(self) -> None:
         """Tell the agent that we will soon be gone."""

@@ -66,49 +66,22 @@ class Gate:
         return succeed(None)
 
 
-class Pair:
-    """A proxy's and an agent's transport, not yet connected.
+class Ends:
+    """A server's and a client's transport, not yet connected.
 
-    :ivar clock: of both.
+    :ivar lost: why which end was lost.
     :ivar cut: how many bytes are delivered at once; None for all there are.
+    :ivar carried: what was delivered, and by whom it was sent.
     """
 
-    def __init__(
-        self,
-        *,
-        gate: Gate | None = None,
-        token: str | None = None,
-        pinned: tuple[str, ...] = (HOST_KEY.fingerprint,),
-        host_keys: tuple[KeyPair, ...] = (HOST_KEY,),
-        limits: Limits | None = None,
-        client_limits: Limits | None = None,
-        keepalive: float = 0.0,
-    ) -> None:
-        self.clock = Clock()
-        if gate is None:
-            gate = Gate()
-            gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
-        self.gate = gate
+    def __init__(self, server: SecureTransport, client: SecureTransport) -> None:
         self.cut: int | None = None
-        self.server = ServerTransport(self.clock, host_keys, gate, keepalive=keepalive, limits=limits)
-        self.client = ClientTransport(
-            self.clock,
-            AGENT_KEY,
-            "alpha",
-            pinned,
-            AgentHello(version="1", name="host", targets=("kubernetes",)),
-            token=token,
-            keepalive=keepalive,
-            limits=client_limits or limits,
-        )
-        self.ends: tuple[SecureTransport, SecureTransport] = (self.server, self.client)
+        self.ends: tuple[SecureTransport, SecureTransport] = (server, client)
         self.lost: dict[SecureTransport, Exception] = {}
         self._wires: dict[SecureTransport, Wire] = {}
         self.carried: list[tuple[SecureTransport, bytes]] = []
         for end in self.ends:
             end.lost.addCallback(self._note, end)
-            if isinstance(end, ServerTransport | ClientTransport):
-                end.ready.addErrback(lambda failure: None)
 
     def _note(self, reason: Exception, end: SecureTransport) -> None:
         self.lost[end] = reason
@@ -160,6 +133,44 @@ class Pair:
         for end in self.ends:
             if end not in self.lost:
                 end.connectionLost(Failure(ConnectionDone()))
+
+
+class Pair(Ends):
+    """A proxy's and an agent's transport, not yet connected.
+
+    :ivar clock: of both.
+    """
+
+    def __init__(
+        self,
+        *,
+        gate: Gate | None = None,
+        token: str | None = None,
+        pinned: tuple[str, ...] = (HOST_KEY.fingerprint,),
+        host_keys: tuple[KeyPair, ...] = (HOST_KEY,),
+        limits: Limits | None = None,
+        client_limits: Limits | None = None,
+        keepalive: float = 0.0,
+    ) -> None:
+        self.clock = Clock()
+        if gate is None:
+            gate = Gate()
+            gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
+        self.gate = gate
+        self.server = ServerTransport(self.clock, host_keys, gate, keepalive=keepalive, limits=limits)
+        self.client = ClientTransport(
+            self.clock,
+            AGENT_KEY,
+            "alpha",
+            pinned,
+            AgentHello(version="1", name="host", targets=("kubernetes",)),
+            token=token,
+            keepalive=keepalive,
+            limits=client_limits or limits,
+        )
+        super().__init__(self.server, self.client)
+        for ready in (self.server.ready, self.client.ready):
+            ready.addErrback(lambda failure: None)
 
 
 class Mux:

@@ -42,6 +42,7 @@ class FakeTunnel:
     draining: bool = False
     round_trip: float = 0.0042
     streams: int = 3
+    protocol: str = "tower-v2"
     on_change: Callable[[], None] = lambda: None
 
     def open(self, target: str) -> Any:

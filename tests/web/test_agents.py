@@ -39,7 +39,7 @@ class AgentEndpointTests(SynchronousTestCase):
         self.opened: list[tuple[Pipe, bytes]] = []
         self.settled: list[Deferred[Any]] = []
         self.clock = Clock()
-        self.endpoint = AgentEndpoint(self.clock, self.open, limit=2)
+        self.endpoint = AgentEndpoint(self.clock, {b"tower-v2": self.open}, limit=2)
 
     def open(self, pipe: Pipe, leftover: bytes) -> Deferred[Any]:
         """Be the tunnel."""

@@ -69,7 +69,7 @@ def autobahn(request: bytes) -> bytes:
 def ours(request: bytes) -> bytes:
     """Return what we answer."""
     try:
-        return answer_upgrade(request, PROTOCOL.encode())
+        return answer_upgrade(request, [PROTOCOL.encode()])[0]
     except NoUpgrade as error:
         return error.answer()
 

@@ -77,9 +77,20 @@ class ConnectionService(SSHService):
 
     :ivar mux: gets the messages 90-100; without one they end the connection.
     :ivar answers: what we answer to, by name; an answer may raise `RequestRefused`.
+    :ivar unknown: what the refusal of any other request carries.
     """
 
-    __slots__ = ("_allowance", "_clock", "_counted_at", "_over", "_pending", "answers", "mux", "transport")
+    __slots__ = (
+        "_allowance",
+        "_clock",
+        "_counted_at",
+        "_over",
+        "_pending",
+        "answers",
+        "mux",
+        "transport",
+        "unknown",
+    )
 
     name = CONNECTION
     transport: Owner | None  # type: ignore[assignment]
@@ -92,6 +103,7 @@ class ConnectionService(SSHService):
         self._over = False
         self.mux: Mux | None = None
         self.answers = answers
+        self.unknown = b""
         self.transport = None
 
     def serviceStarted(self) -> None:
@@ -147,7 +159,7 @@ class ConnectionService(SSHService):
         answer = self.answers.get(name)
         try:
             if answer is None:
-                raise RequestRefused("unknown")
+                raise RequestRefused("unknown", self.unknown)
             reply = answer(self.transport, data)
         except RequestRefused as refused:
             if wants_reply:

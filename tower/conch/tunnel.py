@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IAddress
@@ -124,6 +124,10 @@ class Tunnel:
 
     _log = Logger()
 
+    #: What the two ends speak, and who writes the heads of requests anew: nobody, the agent does that.
+    protocol: ClassVar[str] = "tower-v2"
+    rewrite: ClassVar[None] = None
+
     def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Reader, writer: Writer) -> None:
         self._reactor = reactor
         self._pipe = pipe
@@ -190,10 +194,14 @@ class Tunnel:
 
     def open(self, target: str) -> Deferred[Channel]:
         """Open a stream to *target*; see `tower.conch.mux.Mux.open`."""
+        data = target.encode()
+        return self.open_channel(STREAM, len(data).to_bytes(4, "big") + data)
+
+    def open_channel(self, kind: bytes, data: bytes) -> Deferred[Channel]:
+        """Open a channel of any type; see `tower.conch.mux.Mux.open`."""
         if self._mux is None or self.disconnecting:
             return fail(TunnelLost("the tunnel is gone"))
-        data = target.encode()
-        return self._mux.open(STREAM, len(data).to_bytes(4, "big") + data)
+        return self._mux.open(kind, data)
 
     @property
     def streams(self) -> int:

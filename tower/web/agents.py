@@ -5,7 +5,7 @@ Whatever came behind the handshake goes to the tunnel's own codec.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -43,14 +43,14 @@ class AgentEndpoint:
     nothing keep no agent out; but nobody has to go before `PATIENCE`, since agents that all come at once
     would only take each other's place.
 
-    :param opened: gets each connection once the handshake is over.
+    :param opened: gets each connection once the handshake is over, by what its agent wants to speak.
     :param limit: how many may be between the handshake and the end of authentication at one time.
     :ivar refused: how many were turned away because of *limit*, or with a handshake that is none.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, opened: Opened, *, limit: int = 256) -> None:
+    def __init__(self, clock: IReactorTime, opened: Mapping[bytes, Opened], *, limit: int = 256) -> None:
         self._clock = clock
         self._opened = opened
         self._limit = limit
@@ -68,18 +68,19 @@ class AgentEndpoint:
         """Take *pipe*, paused, of which *received* was read: a request's head and what came behind it."""
         end = received.find(b"\r\n\r\n") + 4
         try:
-            answer = answer_upgrade(received[:end], TOWER_V2.encode())
+            answer, protocol = answer_upgrade(received[:end], self._opened)
         except NoUpgrade as error:
+            self._complain("an agent was turned away: {reason}", reason=str(error))
             self._refuse(pipe, error.answer())
             return
         if len(self._pending) >= self._limit and not self._make_room():
-            self._complain()
+            self._complain("agents are turned away: {pending} are connecting", pending=self.pending)
             self._refuse(pipe, _BUSY)
             return
         self._count = number = self._count + 1
         self._pending[number] = pipe, self._clock.seconds()
         pipe.send(answer)
-        self._opened(pipe, received[end:]).addBoth(self._settled, number)
+        self._opened[protocol](pipe, received[end:]).addBoth(self._settled, number)
 
     def _make_room(self) -> bool:
         """Have the first one go if it had its time; say whether it did."""
@@ -90,11 +91,11 @@ class AgentEndpoint:
         pipe.abort()
         return True
 
-    def _complain(self) -> None:
+    def _complain(self, text: str, **values: object) -> None:
         now = self._clock.seconds()
         if self._complained is None or now - self._complained >= REMINDER:
             self._complained = now
-            self._log.warn("agents are turned away: {pending} are connecting", pending=self.pending)
+            self._log.warn(text, **values)
 
     def _refuse(self, pipe: Pipe, answer: bytes) -> None:
         self.refused += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Collection
 from hashlib import sha1
 
 from tower.errors import PeerError
@@ -37,7 +38,7 @@ _ANSWER = (
 _REFUSAL = (
     b"HTTP/1.1 %d %b\r\n%bConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
 )
-_REASONS = {400: b"Bad Request", 426: b"Upgrade Required"}
+_REASONS = {400: b"Bad Request", 403: b"Forbidden", 426: b"Upgrade Required"}
 
 
 class NoUpgrade(PeerError):
@@ -57,8 +58,8 @@ class NoUpgrade(PeerError):
         return _REFUSAL % (self.code, _REASONS[self.code], more, len(text), text)
 
 
-def answer_upgrade(head: bytes, protocol: bytes) -> bytes:
-    """Return the 101 for a request that wants *protocol*, and that alone.
+def answer_upgrade(head: bytes, protocols: Collection[bytes]) -> tuple[bytes, bytes]:
+    """Return the 101 for a request that wants one of *protocols*, and that alone; and which.
 
     :param head: of the request, with the empty line at its end.
     :raise NoUpgrade: it is no such request.
@@ -85,9 +86,11 @@ def answer_upgrade(head: bytes, protocol: bytes) -> bytes:
     key = found.get(b"sec-websocket-key", b"")
     if _KEY.fullmatch(key) is None:
         raise NoUpgrade("Sec-WebSocket-Key is not 16 bytes in base64")
-    if found.get(b"sec-websocket-protocol") != protocol:
-        raise NoUpgrade(f"agents speak {protocol.decode()} here")
-    return _ANSWER % (b64encode(sha1(key + _GUID, usedforsecurity=False).digest()), protocol)
+    protocol = found.get(b"sec-websocket-protocol", b"")
+    if protocol not in protocols:
+        raise NoUpgrade(f"agents speak {b' or '.join(protocols).decode()} here", 403)
+    accept = b64encode(sha1(key + _GUID, usedforsecurity=False).digest())
+    return _ANSWER % (accept, protocol), protocol
 
 
 def _names(value: bytes) -> list[bytes]:

@@ -1,0 +1,161 @@
+"""Tests of tunnels that old agents opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve
+from tower.v1.credential import MemberCredential
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.pipes import FakePipe
+from tests.v1.pairs import GOOD, TOKEN_ID
+from tower.conch.opening import StreamRefused
+from tower.v1.server import V1Agent
+from tower.v1.tunnel import V1Tunnel
+from tower.web.status import Refusal
+
+HEAD = b"GET /api/v1/pods HTTP/1.1\r\n"
+JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\n"
+REST = b"Accept: */*\r\nHost: tower.example\r\n\r\n"
+
+
+class FakeTunnel:
+    """Records the channels that are opened."""
+
+    peer, since, round_trip, streams = "192.0.2.1:4321", 1_800_000_000.0, 0.1, 3
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[bytes, bytes]] = []
+        self.closed: list[str] = []
+        self.pipe = FakePipe()
+
+    def open_channel(self, kind: bytes, data: bytes) -> Deferred[Any]:
+        """Open one."""
+        self.opened.append((kind, data))
+        return succeed(self.pipe)
+
+    def close(self, reason: str) -> None:
+        """Note why."""
+        self.closed.append(reason)
+
+
+class V1TunnelTests(SynchronousTestCase):
+    """V1Tunnel."""
+
+    def setUp(self) -> None:
+        """Have a tunnel of a good agent."""
+        self.clock = Clock()
+        self.under = FakeTunnel()
+        self.tunnel = self.made()
+
+    def made(self, impersonate: bool = True, **changes: Any) -> V1Tunnel:
+        """Return a tunnel whose agent sent that config."""
+        config = evolve(GOOD, **changes)
+        agent = V1Agent("alpha", TOKEN_ID, config, MemberCredential(config))
+        under: Any = self.under
+        return V1Tunnel(under, agent, self.clock, impersonate=impersonate)
+
+    def test_what_it_is(self) -> None:
+        """It says what the control plane wants to know of any tunnel."""
+        tunnel = self.tunnel
+        self.assertEqual(
+            (tunnel.name, tunnel.fingerprint, tunnel.version, tunnel.peer, tunnel.server, tunnel.protocol),
+            ("alpha", TOKEN_ID, "v0.2.1", "192.0.2.1:4321", b"10.96.0.1:443", "kubesphere-v1"),
+        )
+        self.assertEqual((tunnel.round_trip, tunnel.streams, tunnel.draining), (0.1, 3, False))
+        self.assertNotIn("bearer", repr(vars(tunnel)))
+        tunnel.close("enough")
+        self.assertEqual(self.under.closed, ["enough"])
+
+    def test_kubernetes(self) -> None:
+        """A stream to the API server is a channel to the address that the agent sent, with TLS inside."""
+        opening = self.tunnel.open("kubernetes")
+        self.assertEqual(self.under.opened, [(b"kubesphere", b"10.96.0.1:443")])
+        self.assertEqual(self.under.pipe.sent[:1], b"\x16")
+        self.assertNoResult(opening)
+        self.under.pipe.lose()
+        error = self.failureResultOf(opening, StreamRefused).value
+        assert isinstance(error, StreamRefused)
+        self.assertEqual(error.code, "unreachable")
+
+    def test_not_tls(self) -> None:
+        """An API server that does not speak TLS is a refusal that says so."""
+        opening = self.tunnel.open("kubernetes")
+        self.under.pipe.deliver(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+        error = self.failureResultOf(opening, StreamRefused).value
+        assert isinstance(error, StreamRefused)
+        self.assertEqual(error.code, "tls")
+
+    def test_silent_server(self) -> None:
+        """A server that says nothing is given up after ten seconds."""
+        opening = self.tunnel.open("kubernetes")
+        self.clock.advance(10.1)
+        error = self.failureResultOf(opening, StreamRefused).value
+        assert isinstance(error, StreamRefused)
+        self.assertEqual(error.code, "timeout")
+
+    def test_kubesphere(self) -> None:
+        """The port that old agents leave out by default is added before the channel is opened."""
+        for given, dialled in (
+            ("ks-apiserver.kubesphere-system.svc", b"ks-apiserver.kubesphere-system.svc:80"),
+            ("ks-apiserver:9090", b"ks-apiserver:9090"),
+            ("[2001:db8::1]:9090", b"[2001:db8::1]:9090"),
+            ("2001:db8::1", b"[2001:db8::1]:80"),
+            ("[2001:db8::1]", b"[2001:db8::1]:80"),
+        ):
+            tunnel = self.made(kubesphere=given)
+            self.assertIs(self.successResultOf(tunnel.open("kubesphere")), self.under.pipe)
+            self.assertEqual(self.under.opened[-1], (b"kubesphere", dialled))
+
+    def test_other_targets(self) -> None:
+        """There is no other way through an old agent, although it would dial anything."""
+        for tunnel, target in (
+            (self.tunnel, "127.0.0.1:22"),
+            (self.tunnel, "database"),
+            (self.made(kubesphere=""), "kubesphere"),
+        ):
+            error = self.failureResultOf(tunnel.open(target), StreamRefused).value
+            assert isinstance(error, StreamRefused)
+            self.assertEqual(error.code, "no-such-target")
+        self.assertEqual(self.under.opened, [])
+
+    def test_impersonation(self) -> None:
+        """A request goes with the agent's credential and in the user's name."""
+        self.assertEqual(
+            self.tunnel.rewrite(HEAD + JANE + REST, False),
+            HEAD
+            + JANE
+            + b"Accept: */*\r\nHost: 10.96.0.1:443\r\nAuthorization: Bearer bearer-of-alpha\r\n\r\n",
+        )
+
+    def test_nobody(self) -> None:
+        """A request that names nobody, or the system itself, is refused: no rights are lent for it."""
+        for head in (
+            HEAD + REST,
+            HEAD + b"Impersonate-User: jane\r\nImpersonate-Group: system:masters\r\n" + REST,
+            HEAD + JANE + b"Authorization: Bearer other\r\n" + REST,
+        ):
+            with self.assertRaises(Refusal) as caught:
+                self.tunnel.rewrite(head, False)
+            self.assertEqual(caught.exception.code, 403)
+            self.assertNotIn("bearer-of-alpha", str(caught.exception))
+
+    def test_no_impersonation(self) -> None:
+        """With --v1-no-impersonation the agent's own rights are used for whoever was let in."""
+        tunnel = self.made(impersonate=False)
+        head = tunnel.rewrite(HEAD + JANE + REST, False)
+        self.assertNotIn(b"Impersonate", head)
+        self.assertIn(b"Authorization: Bearer bearer-of-alpha\r\n", head)
+
+    def test_plain(self) -> None:
+        """A plain request keeps all but Host and Authorization, which are the agent's."""
+        head = HEAD + b"authorization: Basic x\r\nImpersonate-User: joe\r\nHOST: a\r\nCookie: b\r\n\r\n"
+        self.assertEqual(
+            self.tunnel.rewrite(head, True),
+            HEAD
+            + b"Host: 10.96.0.1:443\r\nAuthorization: Bearer bearer-of-alpha\r\n"
+            + b"Impersonate-User: joe\r\nCookie: b\r\n\r\n",
+        )

@@ -1,0 +1,103 @@
+"""What ``tower-proxy`` can be told, and which of it goes together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from twisted.python import usage
+
+from tower.options import (
+    EnvironmentOptions,
+    OptionError,
+    Parameter,
+    flag,
+    parameter,
+    read_duration,
+    read_file,
+    read_host,
+    read_port,
+    read_port_range,
+    read_size,
+)
+from tower.v1.config import KUBESPHERE_OFFSET
+
+_LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
+
+
+class Options(EnvironmentOptions):
+    """What ``tower-proxy`` takes; see docs/install.md."""
+
+    synopsis = "[options]"
+    optParameters: ClassVar[Sequence[Parameter]] = [
+        parameter(
+            "state-dir", "/var/lib/tower", "Directory for keys and records; only its owner may see it."
+        ),
+        parameter("host", "0.0.0.0", "Address to listen on.", read_host),
+        parameter("port", 8080, "Port without TLS, for agents.", read_port),
+        parameter("secure-port", 8443, "Port with TLS, for users, Tower's API and agents.", read_port),
+        parameter("cluster-ports", range(6000, 7001), "Ports for the clusters, or none.", read_port_range),
+        parameter(
+            "publish-service-address", None, "Name or address that others reach the proxy at.", read_host
+        ),
+        parameter("ca-cert", None, "File with the CA that signs the serving certificate.", read_file),
+        parameter("ca-key", None, "File with that CA's private key.", read_file),
+        parameter("max-credential-ttl", 86400.0, "Longest life of a kubeconfig.", read_duration),
+        parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
+        parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
+        parameter(
+            "kubesphere-ports",
+            None,
+            "Ports for each cluster's KubeSphere, 10000 above its own, or none.  They ask nobody who he is.",
+            read_port_range,
+        ),
+        parameter("kubesphere-host", "127.0.0.1", "Address that those listen on.", read_host),
+        parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),
+    ]
+    optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
+        flag("require-v2", "Turn agents of KubeSphere Tower (kubesphere-v1) away."),
+        flag(
+            "v1-no-impersonation",
+            "Let EVERY user of a cluster with an old agent act as that agent.",
+        ),
+        flag("v1-open-ports", "Let EVERYBODY into the ports of clusters with old agents, as it used to be."),
+        flag("leader-elect", "Not yet: one leader among several proxies."),
+    ]
+
+    def postOptions(self) -> None:
+        """Refuse what cannot be, naming it."""
+        super().postOptions()
+        if self["kubeconfig"] is not None:
+            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
+        if self["leader-elect"]:
+            raise OptionError("leader-elect", "true", _LATER)
+        if (self["ca-cert"] is None) != (self["ca-key"] is None):
+            raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
+        for name in ("port", "secure-port"):
+            for ports in ("cluster-ports", "kubesphere-ports"):
+                if self[name] in (self[ports] or range(0)):
+                    raise OptionError(name, str(self[name]), f"lies within --{ports}: change one of them")
+        if self["port"] == self["secure-port"]:
+            raise OptionError("port", str(self["port"]), "is --secure-port too: change one of them")
+        self._check_kubesphere()
+        for name in ("v1-open-ports", "v1-no-impersonation"):
+            if self[name] and self["require-v2"]:
+                raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
+
+    def _check_kubesphere(self) -> None:
+        ports = self["kubesphere-ports"]
+        if ports is None:
+            return
+        own = self["cluster-ports"]
+        shown = f"{ports.start}-{ports.stop - 1}"
+        if own is None:
+            raise OptionError("kubesphere-ports", shown, "needs --cluster-ports, from which they are counted")
+        wanted = range(own.start + KUBESPHERE_OFFSET, own.stop + KUBESPHERE_OFFSET)
+        if not set(wanted) & set(ports):
+            raise OptionError(
+                "kubesphere-ports",
+                shown,
+                f"has none of the ports {wanted.start}-{wanted.stop - 1} that follow from --cluster-ports",
+            )
+        if set(own) & set(ports):
+            raise OptionError("kubesphere-ports", shown, "has ports of --cluster-ports: change one of them")

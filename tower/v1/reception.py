@@ -1,0 +1,64 @@
+"""Where old agents come in: SSH over each WebSocket, and a tunnel once a config has shown a good token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from tower.conch.keys import KeyPair
+from tower.conch.tunnel import Tunnel
+from tower.pipes import Pipe
+from tower.reception import Reception
+from tower.v1.config import AgentConfig
+from tower.v1.server import V1Agent, V1ServerTransport
+from tower.v1.tokens import V1Tokens
+from tower.v1.tunnel import V1Tunnel
+
+
+class V1Reception:
+    """Takes old agents.
+
+    :param clock: for the connections' timers.
+    :param reception: keeps the tunnels.
+    :param tokens: knows which token is good for which cluster.
+    :param keepalive: how often agents are probed, s.
+    :param impersonate: False lets everybody act with the agents' own rights.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: Any,
+        reception: Reception,
+        tokens: V1Tokens,
+        host_key: KeyPair,
+        *,
+        keepalive: float,
+        impersonate: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._reception = reception
+        self._tokens = tokens
+        self._host_key = host_key
+        self._keepalive = keepalive
+        self._impersonate = impersonate
+
+    def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
+        """Take the connection of an agent whose WebSocket is open; see `Reception.opened`."""
+        ssh = V1ServerTransport(self._reception.wheel, self._host_key, self._admit, keepalive=self._keepalive)
+        return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
+
+    def _text_came(self) -> None:
+        self._log.warn("an agent of kubesphere-v1 sends text messages; they are taken for binary ones")
+
+    def _admit(self, config: AgentConfig) -> str:
+        return self._tokens.check(config.name, config.token)
+
+    def _welcome(self, agent: V1Agent, tunnel: Tunnel) -> tuple[V1Tunnel, str | None]:
+        config = agent.config
+        self._reception.open_up(tunnel, agent.name, agent.fingerprint, config.version)
+        refusal = self._tokens.refusal(agent.name, agent.fingerprint)
+        return V1Tunnel(tunnel, agent, self._clock, impersonate=self._impersonate), refusal

@@ -1,0 +1,173 @@
+# mypy: untyped-calls-exclude=twisted
+"""The proxy's end of an old agent's SSH connection.
+
+Nobody is authenticated by SSH: user name and password are empty.  Who an agent is, it says in its first
+global request, ``config``.  What it then reads is the text behind the answer and nothing else: an empty
+refusal is a success to it, so a refusal always says something, and the connection is closed behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from attrs import frozen
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.service import SSHService
+from twisted.conch.ssh.transport import DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.conch.enrol import CONNECTION, LONGEST_NAME, MSG_USERAUTH_REQUEST
+from tower.conch.fields import Fields, Malformed
+from tower.conch.keys import KeyPair
+from tower.conch.limits import DEFAULT_LIMITS, Limits
+from tower.conch.requests import Answer, RequestRefused
+from tower.conch.server import USERAUTH, Server
+from tower.conch.timers import Clock
+from tower.conch.transport import NotLetIn
+from tower.conch.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.errors import ConfigurationError, PeerError, Unauthorized
+from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
+from tower.v1.credential import MemberCredential
+
+#: Texts that old agents log, as they know them.
+UNAUTHORIZED = "Unauthorized agent"
+CONFIG_FIRST = "expecting config request"
+
+_PASSWORD = b"password"
+
+
+@frozen
+class V1Agent:
+    """Who is at the other end of a `V1ServerTransport`.
+
+    :ivar fingerprint: names the token that it showed; see `tower.v1.tokens`.
+    :ivar credential: what it sent for its API server.
+    """
+
+    name: str
+    fingerprint: str
+    config: AgentConfig
+    credential: MemberCredential
+
+
+class EmptyPassword(SSHService):
+    """Lets in whoever shows no name and no password: authentication comes with the config.
+
+    :param tries: other requests after which the connection ends.
+    :param accepted: called, once, after the success was sent.
+    """
+
+    name = USERAUTH
+
+    def __init__(self, tries: int, accepted: Callable[[], None]) -> None:
+        self._tries = tries
+        self._accepted: Callable[[], None] | None = accepted
+
+    def serviceStopped(self) -> None:
+        """Forget whom to tell."""
+        self.transport = self._accepted = None
+
+    def packetReceived(self, messageNum: int, packet: bytes) -> None:
+        """Take an authentication request (RFC 4252 section 8)."""
+        assert self.transport is not None
+        if messageNum != MSG_USERAUTH_REQUEST:
+            raise PeerError(f"message {messageNum} before authentication")
+        fields = Fields(packet)
+        user, service, method = fields.string(), fields.string(), fields.string()
+        if (user, service, method) == (b"", CONNECTION, _PASSWORD):
+            fields.boolean()
+            if not fields.string() and self._accepted is not None:
+                self.transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")
+                self._accepted()
+                return
+        self._tries -= 1
+        if self._tries < 0:
+            self.transport.sendDisconnect(DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE, b"not authorized")
+        else:
+            self.transport.sendPacket(MSG_USERAUTH_FAILURE, NS(_PASSWORD) + b"\0")
+
+
+class V1ServerTransport(Server):
+    """The proxy's end.
+
+    :param admit: returns the name of the token that a config shows.  Raises `Unauthorized`.
+    :param keepalive: how often to probe the agent, s; it refuses what it does not know, which is an answer.
+    :ivar ready: fires with a `V1Agent`; its errback is the reason why there will be none.
+    """
+
+    __slots__ = ("_accepted_at", "_admit", "_agent", "_refusal", "ready")
+
+    ourVersionString = SERVER_VERSION
+    wanted_version = re.compile(rb"SSH-[!-~][ -~]*")
+
+    def __init__(
+        self,
+        clock: Clock,
+        host_key: KeyPair,
+        admit: Callable[[AgentConfig], str],
+        *,
+        keepalive: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(clock, host_key, keepalive, limits or DEFAULT_LIMITS)
+        self.ready: Deferred[V1Agent] = Deferred()
+        self.auth = EmptyPassword(self.limits.tries, self._accepted)
+        self.connection.unknown = CONFIG_FIRST.encode()
+        self._admit = admit
+        self._agent: V1Agent | None = None
+        self._accepted_at = 0.0
+        self._refusal: NotLetIn | None = None
+
+    def _accepted(self) -> None:
+        self._accepted_at = self.clock.seconds()
+        self.let_in()
+
+    def _register(self, data: bytes) -> bytes:
+        if self._agent is not None:
+            raise RequestRefused("a second config", b"this agent is registered already")
+        name = ""
+        try:
+            config = AgentConfig.decode(data)
+            name = config.name[:LONGEST_NAME]
+            self._agent = V1Agent(config.name, self._admit(config), config, MemberCredential(config))
+        except Unauthorized as e:
+            raise self._refused(name, e.reason, UNAUTHORIZED) from None
+        except (Malformed, ConfigurationError) as e:
+            raise self._refused(name, str(e), str(e)) from None
+        self.connection.unknown = b""
+        return b""
+
+    def _refused(self, name: str, reason: str, text: str) -> RequestRefused:
+        """Return what the agent is told; the log is told *reason*."""
+        self._refusal = NotLetIn(name, [reason])
+        return RequestRefused(reason, text.encode() or UNAUTHORIZED.encode())
+
+    def _pinged(self, data: bytes) -> bytes:
+        if self._agent is None:
+            raise RequestRefused(CONFIG_FIRST, CONFIG_FIRST.encode())
+        return b""
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {CONFIG: _register, PING: _pinged}
+
+    def answered(self, name: bytes) -> None:
+        """See `Owner.answered`; the answer to the config is the last of the handshake."""
+        if name == CONFIG and self._agent is not None:
+            self.met(self._accepted_at)
+            self.ready.callback(self._agent)
+
+    def refused(self, name: bytes) -> None:
+        """See `Owner.refused`: an agent that was refused has nothing more to say here."""
+        if self._agent is None or name == CONFIG:
+            self.fail(PeerError(UNAUTHORIZED if self._refusal else CONFIG_FIRST))
+
+    def ended(self, reason: Exception) -> None:
+        """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
+        super().ended(reason)
+        auth, self.auth = self.auth, None
+        if auth is not None:
+            auth.serviceStopped()
+        if not self.ready.called:
+            self.ready.errback(Failure(self._refusal or reason))
