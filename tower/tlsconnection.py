@@ -88,7 +88,7 @@ class TLSConnection(Connection):
         except (ssl.SSLError, ValueError) as e:
             if alert := session.take():
                 self._send_alert(alert)
-            self._lost(TLSFailed(_reason(e)))
+            self._lost(TLSFailed(reason_of(e)))
             return
         if own := session.take():
             self._send_cipher_text(own)
@@ -190,7 +190,7 @@ class TLSConnection(Connection):
                 self._end_of_stream()
                 return
             except ssl.SSLError as e:
-                self._lost(TLSFailed(_reason(e)))
+                self._lost(TLSFailed(reason_of(e)))
                 return
             if not count:
                 self._nothing_read()
@@ -238,7 +238,7 @@ class TLSConnection(Connection):
                     sent += len(piece)
             return sent
         except ssl.SSLError as e:
-            self._lost(TLSFailed(_reason(e)))
+            self._lost(TLSFailed(reason_of(e)))
             return size
 
     def _send_cipher_text(self, data: bytes) -> None:
@@ -293,7 +293,7 @@ class TLSConnection(Connection):
         super()._lost(reason)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return what OpenSSL says, without its file names and numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
