@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from attrs import define
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
@@ -13,7 +15,7 @@ from tower.conch.opening import Incoming, StreamRefused, TunnelLost
 from tower.conch.tunnel import STREAM
 from tower.connecting import ConnectFailed
 from tower.member import Member
-from tower.outgoing import DIAL_LIMIT, Dialling, Outgoing
+from tower.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.policy import HeadPolicy, Target, Targets
 
 
@@ -72,9 +74,10 @@ class OutgoingTests(SynchronousTestCase):
         """Have an agent with one target, whose connects are in the test's hands."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.dialled: list[Deferred[Any]] = []
+        self.clock = Clock()
         member = FakeMember()
         self.outgoing = Outgoing(
-            None,
+            self.clock,
             cast(Member, member),
             HeadPolicy(api_server),
             Targets([Target("db", "10.0.0.5", 5432)]),
@@ -107,7 +110,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(connection.taken(), b"hello")
         connection.deliver(b"hi")
         self.assertEqual(incoming.channel.taken(), b"hi")
-        self.assertEqual(self.outgoing.dialled, 1)
+        self.assertEqual(self.outgoing.tally.dialled, 1)
 
     def test_kubernetes(self) -> None:
         """The API server is dialled with TLS, and what goes there is checked and gets the credential."""
@@ -143,7 +146,7 @@ class OutgoingTests(SynchronousTestCase):
             incoming = self.want(target)
             assert incoming.refusal is not None
             self.assertEqual(incoming.refusal[0], code)
-        self.assertEqual((self.asked, self.outgoing.refused), ([], 3))
+        self.assertEqual((self.asked, self.outgoing.tally.refused), ([], 3))
 
     def test_malformed(self) -> None:
         """Other channel types and broken names are refused."""
@@ -188,7 +191,7 @@ class OutgoingTests(SynchronousTestCase):
 
     def test_tunnel_gone(self) -> None:
         """When the tunnel goes, what is being dialled for it is given up; other tunnels' is not."""
-        other = Dialling(self.outgoing)
+        other = self.outgoing.for_tunnel()
         other.accept(cast(Incoming, FakeIncoming(b"db")))
         incoming = self.want(b"db")
         self.dialling.stop()
@@ -206,6 +209,18 @@ class OutgoingTests(SynchronousTestCase):
             self.dialled[-1].callback(connection)
             self.assertTrue(connection.aborted)
         self.assertEqual(incoming.refusal, ("busy", "too many"))
+
+    def test_flood(self) -> None:
+        """So many refusals are logged at once; the others are counted, and told when there are fewer."""
+        with capturedLogs() as events:
+            for _ in range(2 * int(REFUSALS)):
+                self.assertIsNotNone(self.want(b"other").refusal)
+        self.assertEqual(len(events), REFUSALS)
+        self.clock.advance(1.5)
+        with capturedLogs() as events:
+            self.want(b"other")
+        self.assertEqual([e.get("unsaid") for e in events], [int(REFUSALS), None])
+        self.assertEqual(self.outgoing.tally.refused, 2 * REFUSALS + 1)
 
 
 class Silent:

@@ -64,6 +64,23 @@ def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCO
 
 
 @frozen
+class Material:
+    """The agent's credential for the API server and whom it trusts, as they were read.  Secret.
+
+    :ivar authority: CAs in PEM that verify the API server; None: those of the system.
+    :ivar certificate: PEM, with `key`; empty without one.
+    :ivar token: bearer token; empty without one.
+    :ivar insecure: the API server is not verified.
+    """
+
+    authority: bytes | None = attrs.field(repr=False)
+    certificate: bytes = attrs.field(repr=False)
+    key: bytes = attrs.field(repr=False)
+    token: bytes = attrs.field(repr=False)
+    insecure: bool
+
+
+@frozen
 class _Upstream:
     """What was last read, in the form in which it is used."""
 
@@ -72,9 +89,14 @@ class _Upstream:
     port: int
     prefix: bytes
     host_line: bytes
-    credential_line: bytes = attrs.field(repr=False)
+    token: bytes = attrs.field(repr=False)
     server_name: str
     tls: ssl.SSLContext | None
+    credential_line: bytes = attrs.field(init=False, repr=False)
+
+    @credential_line.default
+    def _line(self) -> bytes:
+        return b"Authorization: Bearer %b\r\n" % self.token if self.token else b""
 
 
 class Member:
@@ -128,6 +150,18 @@ class Member:
         """What the API server is called in the URLs that it makes, without the scheme."""
         upstream = self._upstream
         return (upstream.host_line.removeprefix(b"Host: ").strip() + upstream.prefix).decode("ascii")
+
+    @property
+    def material(self) -> Material:
+        """The credential itself, for a peer that needs it: `kubesphere-v1` alone has such."""
+        access = self._upstream.access
+        return Material(
+            authority=access.ca_data,
+            certificate=access.client_certificate or b"",
+            key=access.client_key or b"",
+            token=self._upstream.token,
+            insecure=access.insecure,
+        )
 
     def upstream(self) -> Upstream:
         """Return what the heads of requests need; another object after each change."""
@@ -191,7 +225,7 @@ class Member:
             port=port,
             prefix=parts.path.rstrip("/").encode("ascii"),
             host_line=f"Host: {authority}\r\n".encode("ascii"),
-            credential_line=f"Authorization: Bearer {token}\r\n".encode("ascii") if token else b"",
+            token=token.encode("ascii"),
             server_name=access.tls_server_name or host,
             tls=self._context(access, last) if scheme == "https" else None,
         )

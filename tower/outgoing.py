@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.conch.channel import Channel
 from tower.conch.opening import BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
 from tower.conch.tunnel import STREAM
 from tower.connecting import ConnectFailed, connect
@@ -24,6 +25,76 @@ DIAL_TIMEOUT = 10.0
 #: Targets being dialled at one time for one tunnel.
 DIAL_LIMIT = 512
 
+#: Refusals that are logged at once, and so many a second; the others are counted.
+REFUSALS = 50.0
+REFUSALS_RATE = 1.0
+
+
+class Ways(Protocol):
+    """Knows where the streams of a tunnel may lead."""
+
+    def wanted(self, incoming: Incoming) -> str:
+        """Return the name of what is wanted.
+
+        :raise TargetRefused: that is nothing we know.
+        """
+
+    def shown(self, incoming: Incoming) -> str:
+        """Return what is wanted for the log, whatever it is."""
+
+    def dial(self, name: str) -> Deferred[Connection]:
+        """Connect to the target of that name.
+
+        :raise TargetRefused: the owner does not allow it.
+        """
+
+    def join(self, name: str, channel: Channel, connection: Connection) -> None:
+        """Let bytes flow."""
+
+
+class Tally:
+    """Counts the streams of an agent and logs why some were refused: so many lines, however many those are.
+
+    :ivar dialled: connections opened so far.
+    :ivar refused: streams refused so far.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self._allowance = REFUSALS
+        self._counted_at = 0.0
+        self._unsaid = 0
+        self.dialled = self.refused = 0
+
+    def refuse(self, name: str, incoming: Incoming, code: str, text: str) -> None:
+        """Say no, to the proxy and in the log."""
+        self.refused += 1
+        incoming.refuse(code, text)
+        now = self._clock.seconds()
+        self._allowance = min(REFUSALS, self._allowance + (now - self._counted_at) * REFUSALS_RATE)
+        self._counted_at = now
+        if self._allowance < 1.0:
+            self._unsaid += 1
+            return
+        self._allowance -= 1.0
+        if self._unsaid:
+            self._log.info("{unsaid} more streams were refused", unsaid=self._unsaid)
+            self._unsaid = 0
+        self._log.info(
+            "a stream to {target!r} was refused: {code}: {reason}", target=name, code=code, reason=text
+        )
+
+    def failed(self, name: str, incoming: Incoming, failure: Failure) -> None:
+        """Say why the target was not reached; after a cancellation there is nobody to tell."""
+        error = failure.value
+        if isinstance(error, ConnectFailed):
+            self.refuse(name, incoming, error.kind, str(error))
+        elif not isinstance(error, CancelledError):
+            self._log.failure("cannot dial {target!r}", failure, target=name)
+            incoming.refuse("failed", "the agent could not dial; its log says why")
+
 
 class Outgoing:
     """Dials for the streams of one agent.
@@ -32,11 +103,8 @@ class Outgoing:
     user hears why it failed.
 
     :param connect: `tower.connecting.connect`, or what a test has instead.
-    :ivar dialled: connections opened so far.
-    :ivar refused: streams refused so far.
+    :ivar tally: of all streams.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -52,17 +120,32 @@ class Outgoing:
         self._policy = policy
         self._targets = targets
         self._connect = connect
-        self.dialled = self.refused = 0
+        self.tally = Tally(reactor)
 
     def for_tunnel(self) -> Dialling:
         """Return what accepts the streams of one tunnel."""
-        return Dialling(self)
+        return Dialling(self, self.tally)
+
+    def wanted(self, incoming: Incoming) -> str:
+        """See `Ways.wanted`."""
+        if incoming.kind != STREAM:
+            raise TargetRefused(
+                "not-allowed", f"channels of type {STREAM.decode()} are opened here, and no others"
+            )
+        try:
+            name, end = parse_string(memoryview(incoming.data), 0)
+        except BadMessage as e:
+            raise TargetRefused("not-allowed", "the stream names no target") from e
+        if end != len(incoming.data):
+            raise TargetRefused("not-allowed", "the stream names more than a target")
+        return name.decode("ascii", "replace")
+
+    def shown(self, incoming: Incoming) -> str:
+        """See `Ways.shown`."""
+        return incoming.data[4:104].decode("ascii", "replace")
 
     def dial(self, name: str) -> Deferred[Connection]:
-        """Connect to the target of that name.
-
-        :raise TargetRefused: the owner does not allow it.
-        """
+        """See `Ways.dial`."""
         member = self._member
         if name == KUBERNETES:
             return self._connect(
@@ -76,56 +159,32 @@ class Outgoing:
         target = self._targets.find(name)
         return self._connect(self._reactor, target.host, target.port, timeout=DIAL_TIMEOUT)
 
-    def join(self, name: str, incoming: Incoming, connection: Connection) -> None:
-        """Open the stream and let bytes flow; those for the API server by way of the policy."""
-        try:
-            channel = incoming.accept()
-        except (TunnelLost, StreamRefused) as e:
-            connection.abort()
-            if isinstance(e, StreamRefused):
-                self.refuse(name, incoming, e.code, str(e))
-            return
-        self.dialled += 1
+    def join(self, name: str, channel: Channel, connection: Connection) -> None:
+        """See `Ways.join`; what goes to the API server goes by way of the policy."""
         if name == KUBERNETES:
             AgentEnd(channel, connection, self._policy.rewrite).start()
         else:
             join(channel, connection)
 
-    def refuse(self, name: str, incoming: Incoming, code: str, text: str) -> None:
-        """Say no, to the proxy and in the log."""
-        self.refused += 1
-        self._log.info(
-            "a stream to {target!r} was refused: {code}: {reason}", target=name, code=code, reason=text
-        )
-        incoming.refuse(code, text)
-
-    def failed(self, name: str, incoming: Incoming, failure: Failure) -> None:
-        """Say why the target was not reached; after a cancellation there is nobody to tell."""
-        error = failure.value
-        if isinstance(error, ConnectFailed):
-            self.refuse(name, incoming, error.kind, str(error))
-        elif not isinstance(error, CancelledError):
-            self._log.failure("cannot dial {target!r}", failure, target=name)
-            incoming.refuse("failed", "the agent could not dial; its log says why")
-
 
 class Dialling:
     """What is being dialled for one tunnel; `stop` it when the tunnel is gone."""
 
-    def __init__(self, outgoing: Outgoing) -> None:
-        self._outgoing = outgoing
+    def __init__(self, ways: Ways, tally: Tally) -> None:
+        self._ways = ways
+        self._tally = tally
         self._pending: set[Deferred[Any]] = set()
 
     def accept(self, incoming: Incoming) -> None:
         """Decide about a stream that the proxy wants."""
-        outgoing = self._outgoing
+        ways = self._ways
         try:
-            name = _target_name(incoming)
+            name = ways.wanted(incoming)
             if len(self._pending) >= DIAL_LIMIT:
                 raise TargetRefused("busy", f"{DIAL_LIMIT} streams are being opened already")
-            dialling = outgoing.dial(name)
+            dialling = ways.dial(name)
         except TargetRefused as e:
-            outgoing.refuse(_shown(incoming), incoming, e.code, str(e))
+            self._tally.refuse(ways.shown(incoming), incoming, e.code, str(e))
             return
         self._pending.add(dialling)
         dialling.addBoth(self._dialled, dialling, name, incoming)
@@ -135,30 +194,23 @@ class Dialling:
     ) -> None:
         self._pending.discard(dialling)
         if isinstance(result, Failure):
-            self._outgoing.failed(name, incoming, result)
+            self._tally.failed(name, incoming, result)
         else:
-            self._outgoing.join(name, incoming, result)
+            self._join(name, incoming, result)
+
+    def _join(self, name: str, incoming: Incoming, connection: Connection) -> None:
+        """Open the stream, and let bytes flow."""
+        try:
+            channel = incoming.accept()
+        except (TunnelLost, StreamRefused) as e:
+            connection.abort()
+            if isinstance(e, StreamRefused):
+                self._tally.refuse(name, incoming, e.code, str(e))
+            return
+        self._tally.dialled += 1
+        self._ways.join(name, channel, connection)
 
     def stop(self) -> None:
         """Give up what is being dialled."""
         for dialling in list(self._pending):
             dialling.cancel()
-
-
-def _target_name(incoming: Incoming) -> str:
-    """Return the name of the wanted target."""
-    if incoming.kind != STREAM:
-        raise TargetRefused(
-            "not-allowed", f"channels of type {STREAM.decode()} are opened here, and no others"
-        )
-    try:
-        name, end = parse_string(memoryview(incoming.data), 0)
-    except BadMessage as e:
-        raise TargetRefused("not-allowed", "the stream names no target") from e
-    if end != len(incoming.data):
-        raise TargetRefused("not-allowed", "the stream names more than a target")
-    return name.decode("ascii", "replace")
-
-
-def _shown(incoming: Incoming) -> str:
-    return incoming.data[4:104].decode("ascii", "replace")

@@ -1,0 +1,194 @@
+# mypy: untyped-calls-exclude=twisted
+"""The agent's end of an SSH connection to an old proxy.
+
+Nobody proves anything here: the proxy's host key is new at each of its starts, and user name and password
+are empty.  Who the agent is, and how its cluster is reached, it says in its first global request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import ClassVar
+
+from attrs import frozen
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.service import SSHService
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.conch.client import Client
+from tower.conch.enrol import CONNECTION, MSG_USERAUTH_REQUEST
+from tower.conch.fields import Fields
+from tower.conch.keys import ED25519, fingerprint
+from tower.conch.limits import DEFAULT_LIMITS, Disconnected, Limits
+from tower.conch.requests import Answer, RequestRefused, Unanswered
+from tower.conch.secure import nothing
+from tower.conch.server import USERAUTH
+from tower.conch.timers import Clock
+from tower.conch.transport import HostKeyMismatch
+from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.errors import PeerError
+from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
+from tower.v1.discretion import Discretion
+from tower.v1.ecdsa import ECDSA_P256, verify_ecdsa
+
+#: How long the proxy may take to answer the config, s.
+CONFIG_TIMEOUT = 10.0
+
+_PASSWORD = b"password"
+
+
+class RegistrationRefused(PeerError):
+    """The proxy said that it will not have this agent."""
+
+
+class RegistrationUnanswered(PeerError):
+    """The proxy said nothing: old ones do so when they cannot read a config or cannot make a certificate."""
+
+
+@frozen
+class V1Proxy:
+    """Who is at the other end of a `V1ClientTransport`.
+
+    :ivar fingerprint: of the host key that it has today.
+    """
+
+    fingerprint: str
+
+
+class NoPassword(SSHService):
+    """Authenticates with empty user name and password, once.
+
+    :param succeeded: called when the proxy has let us in.
+    """
+
+    name = USERAUTH
+
+    def __init__(self, succeeded: Callable[[], None]) -> None:
+        self._succeeded: Callable[[], None] = succeeded
+
+    def serviceStarted(self) -> None:
+        """Ask (RFC 4252 section 8)."""
+        assert self.transport is not None
+        body = NS(b"") + NS(CONNECTION) + NS(_PASSWORD) + b"\0" + NS(b"")
+        self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
+
+    def serviceStopped(self) -> None:
+        """Forget whom to tell."""
+        self._succeeded, self.transport = nothing, None
+
+    def packetReceived(self, messageNum: int, packet: bytes) -> None:
+        """Take the proxy's answer."""
+        if messageNum == MSG_USERAUTH_SUCCESS:
+            self._succeeded()
+        elif messageNum == MSG_USERAUTH_FAILURE:
+            raise RegistrationRefused(
+                "the server does not let in who has no name and no password: it is no proxy of kubesphere-v1"
+            )
+        elif messageNum != MSG_USERAUTH_BANNER:
+            raise PeerError(f"message {messageNum} before authentication")
+
+
+class V1ClientTransport(Client):
+    """The agent's end.
+
+    :param config: what to send.
+    :param pinned: fingerprints of host keys, one of which the proxy must hold; None takes every key.
+    :param keepalive: how often the proxy is probed, s.
+    :ivar on_admitted: called before the config is sent: from then on the proxy may open channels, which it
+        does even before its answer.
+    :ivar ready: fires with a `V1Proxy`; its errback is the reason why there will be none.
+    """
+
+    __slots__ = ("_asked_at", "_config", "_discretion", "_pinned", "on_admitted", "ready")
+
+    ourVersionString = CLIENT_VERSION
+    wanted_version = re.compile(rb"SSH-[!-~][ -~]*")
+    supportedPublicKeys: ClassVar[list[bytes]] = [ECDSA_P256, ED25519]
+    answers: ClassVar[Mapping[bytes, Answer]] = {}
+    probe = PING
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: AgentConfig,
+        pinned: Collection[str] | None,
+        *,
+        keepalive: float = 10.0,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
+        self.ready: Deferred[V1Proxy] = Deferred()
+        self.on_admitted: Callable[[], None] = nothing
+        self._config: AgentConfig | None = config
+        self._discretion = Discretion(config)
+        self._pinned = None if pinned is None else frozenset(pinned)
+        self._asked_at = 0.0
+        self.auth = NoPassword(self._accepted)
+
+    def mistrust(self, seen: str) -> PeerError | None:
+        """See `Client.mistrust`."""
+        if self._pinned is None or seen in self._pinned:
+            return None
+        return HostKeyMismatch(seen, self._pinned)
+
+    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.proves`; the key has to be of the kind that was agreed on."""
+        if self.keyAlg == ECDSA_P256:
+            return verify_ecdsa(host_key, signature, exchange_hash)
+        return super().proves(host_key, signature, exchange_hash)
+
+    def _accepted(self) -> None:
+        config, self._config = self._config, None
+        assert config is not None
+        self.let_in()
+        self._timers.set("handshake", CONFIG_TIMEOUT, self._unanswered)
+        self.on_admitted()
+        self._asked_at = self.clock.seconds()
+        self.request(CONFIG, config.encode()).addCallbacks(self._registered, self._refused)
+
+    def _unanswered(self) -> None:
+        self.fail(
+            RegistrationUnanswered(
+                f"the proxy did not answer the registration within {CONFIG_TIMEOUT:g} s: old proxies stay "
+                "silent when they cannot read it, or cannot issue a certificate for the cluster; see its log"
+            )
+        )
+
+    def _refused(self, failure: Failure) -> None:
+        """Judge as old agents do: a refusal without a text is none."""
+        error = failure.value
+        if isinstance(error, RequestRefused):
+            self._registered(error.reply)
+        else:
+            failure.trap(Unanswered)
+
+    def _registered(self, reply: bytes) -> None:
+        """Go on, unless the reply says anything: whatever it is, it is why not."""
+        if reply:
+            said = self._discretion.shown(reply)
+            self.fail(
+                RegistrationRefused(f"the proxy refused the registration ({said}): check --name and --token")
+            )
+            return
+        assert self.host_key is not None
+        self.met(self._asked_at)
+        self.ready.callback(V1Proxy(fingerprint(self.host_key)))
+
+    def ssh_DISCONNECT(self, packet: bytes) -> None:
+        """The peer says why it goes; see `Discretion`."""
+        fields = Fields(packet)
+        code, text = fields.number(), fields.string()
+        self._end(Disconnected(code, self._discretion.shown(text) if text else ""))
+
+    def drain(self) -> None:
+        """Say nothing: old proxies know no such request."""
+
+    def ended(self, reason: Exception) -> None:
+        """Report that there will be no tunnel."""
+        super().ended(reason)
+        self._config = None
+        self.on_admitted = nothing
+        if not self.ready.called:
+            self.ready.errback(Failure(reason))

@@ -1,0 +1,82 @@
+"""Streams that an old proxy opens: to the two addresses that it was told, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tower.conch.channel import Channel
+from tower.conch.opening import Incoming
+from tower.connecting import connect
+from tower.connection import Connection
+from tower.outgoing import DIAL_TIMEOUT, Dialling, Tally
+from tower.pipes import join
+from tower.policy import TargetRefused
+from tower.v1.config import CHANNEL
+from tower.v1.discretion import Discretion
+from tower.v1.registration import Registration
+
+#: Longest address that is looked at, B.
+_LONGEST_ADDRESS = 512
+
+
+class RegisteredWays:
+    """The ways of one tunnel: what its registration has, as it was then.
+
+    Bytes pass as they are: TLS to the API server is between the proxy and the API server.
+
+    :param connect: `tower.connecting.connect`, or what a test has instead.
+    """
+
+    def __init__(
+        self, reactor: Any, registration: Registration, connect: Callable[..., Deferred[Connection]]
+    ) -> None:
+        self._reactor = reactor
+        self._addresses = registration.addresses
+        self._discretion = Discretion(registration.config)
+        self._connect = connect
+
+    def wanted(self, incoming: Incoming) -> str:
+        """See `tower.outgoing.Ways.wanted`."""
+        if incoming.kind != CHANNEL:
+            raise TargetRefused(
+                "not-allowed", f"channels of type {CHANNEL.decode()} are opened here, and no others"
+            )
+        name = incoming.data[:_LONGEST_ADDRESS].decode("ascii", "replace").lower()
+        if name not in self._addresses:
+            raise TargetRefused(
+                "not-allowed", "this agent dials the two addresses that it registered, and no others"
+            )
+        return name
+
+    def shown(self, incoming: Incoming) -> str:
+        """See `tower.outgoing.Ways.shown`."""
+        return self._discretion.shown(incoming.data) if incoming.data else ""
+
+    def dial(self, name: str) -> Deferred[Connection]:
+        """See `tower.outgoing.Ways.dial`."""
+        address = self._addresses[name]
+        return self._connect(self._reactor, address.host, address.port, timeout=DIAL_TIMEOUT)
+
+    def join(self, name: str, channel: Channel, connection: Connection) -> None:
+        """See `tower.outgoing.Ways.join`."""
+        join(channel, connection)
+
+
+class V1Outgoing:
+    """Dials for the streams of one agent.
+
+    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :ivar tally: of all streams.
+    """
+
+    def __init__(self, reactor: Any, *, connect: Callable[..., Deferred[Connection]] = connect) -> None:
+        self._reactor = reactor
+        self._connect = connect
+        self.tally = Tally(reactor)
+
+    def for_tunnel(self, registration: Registration) -> Dialling:
+        """Return what accepts the streams of one tunnel."""
+        return Dialling(RegisteredWays(self._reactor, registration, self._connect), self.tally)

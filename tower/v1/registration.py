@@ -1,0 +1,126 @@
+"""What our agent tells an old proxy: its name and token, two addresses, and the cluster's credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import field, frozen
+
+from tower import __version__
+from tower.errors import ConfigurationError
+from tower.member import Member
+from tower.v1.config import LONGEST_CONFIG, AgentConfig
+
+#: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
+KUBESPHERE_SERVICE = ("ks-apiserver.kubesphere-system.svc", 80)
+
+
+@frozen
+class Address:
+    """:ivar host: a host name or an address, IPv6 without brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """Return ``host:port``, with brackets if need be."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@frozen
+class Registration:
+    """What one connection is registered with.
+
+    :ivar config: what is sent.  Secret.
+    :ivar addresses: what each address in it stands for, by its lower case; nothing else is ever dialled.
+    """
+
+    config: AgentConfig = field(repr=False)
+    addresses: Mapping[str, Address]
+
+
+class Registrar:
+    """Makes registrations of what the member is like now.
+
+    :param cluster: the name, as the proxy knows it.
+    :param kubesphere: the KubeSphere API server, which speaks plain HTTP.
+    :raise ConfigurationError: an old proxy cannot reach such a member.
+    """
+
+    def __init__(self, member: Member, cluster: str, token: str, kubesphere: Address) -> None:
+        self._member = member
+        self._cluster = cluster
+        self._token = token
+        self._kubesphere = kubesphere
+        self.registration()
+
+    def registration(self) -> Registration:
+        """Return the registration for a new connection.
+
+        The API server is called by the name that is in its certificate, since the proxy verifies that;
+        where it is we know ourselves.  With a client certificate old proxies do not use a token, so it stays.
+
+        :raise ConfigurationError: saying what an old proxy cannot do.
+        """
+        member, material = self._member, self._member.material
+        if member.tls is None:
+            raise ConfigurationError(
+                f"API server {member.address}: proxies of kubesphere-v1 speak TLS to it, and it has none: "
+                "give an https server in the kubeconfig"
+            )
+        if member.upstream().prefix:
+            raise ConfigurationError(
+                f"API server {member.address}: proxies of kubesphere-v1 know no path in front of requests: "
+                "give a server without one in the kubeconfig"
+            )
+        called = Address(member.server_name, member.port)
+        config = AgentConfig(
+            version=__version__,
+            name=self._cluster,
+            token=self._token,
+            kubernetes=str(called),
+            kubesphere=str(self._kubesphere),
+            authority=material.authority or b"",
+            certificate=material.certificate,
+            key=material.key,
+            bearer=b"" if material.certificate else material.token,
+        )
+        size = len(config.encode())
+        if size > LONGEST_CONFIG:
+            raise ConfigurationError(
+                f"the registration would have {size} B, and proxies of kubesphere-v1 take {LONGEST_CONFIG}: "
+                "leave in the kubeconfig's certificate-authority only what the API server needs"
+            )
+        addresses = {
+            config.kubesphere.lower(): self._kubesphere,
+            config.kubernetes.lower(): Address(member.host, member.port),
+        }
+        return Registration(config, addresses)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the owner should know."""
+        material = self._member.material
+        found = [
+            "kubesphere-v1: this agent sends its credential for the API server "
+            f"({_named(self._member)}) to the proxy, which acts with it as it likes; "
+            "this agent checks no request and cannot tell one user from another"
+        ]
+        if material.insecure:
+            found.append(
+                "insecure-skip-tls-verify: proxies of kubesphere-v1 always verify the API server, so this one "
+                "will refuse it unless it finds the CA: give certificate-authority in the kubeconfig instead"
+            )
+        elif material.authority is None:
+            found.append(
+                "the kubeconfig names no certificate-authority: the proxy verifies the API server by the CAs "
+                "of its own machine"
+            )
+        return found
+
+
+def _named(member: Member) -> str:
+    material = member.material
+    if material.certificate:
+        return "a client certificate with its key"
+    return "a bearer token" if material.token else "there is none now"
