@@ -46,6 +46,10 @@ class Tunnel(Protocol):
         """What the agent speaks."""
 
     @property
+    def rewrite(self) -> Callable[[bytes, bool], bytes] | None:
+        """Makes the heads of requests for the API server; see `tower.web.upstream.Tunnel.rewrite`."""
+
+    @property
     def round_trip(self) -> float:
         """To the agent, s; 0 while unknown."""
 

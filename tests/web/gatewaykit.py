@@ -29,6 +29,11 @@ class Jane:
 
     user: str = "jane"
     groups: tuple[str, ...] = ("dev", "qa")
+    token: bytes = b""
+
+    def spent(self, bearer: bytes) -> bool:
+        """Return whether that is what she showed here."""
+        return bearer == self.token
 
 
 class Nobody:
@@ -72,6 +77,8 @@ class FakeTunnel:
 
     draining: bool = False
     server: bytes = b"10.0.0.1:6443"
+    protocol: str = "tower-v2"
+    rewrite: Callable[[bytes, bool], bytes] | None = None
     at_once: bool = True
     pipes: list[FakePipe] = field(factory=list)
     targets: list[str] = field(factory=list)

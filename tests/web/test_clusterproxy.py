@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.store import MemoryStore
-from tower.web.clusterproxy import PORT_OPEN, ClusterProxies, ClusterProxy
+from tower.web.clusterproxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesDoors
 
 
 class FakeGateway:
@@ -60,7 +60,8 @@ class ClusterProxiesTests(SynchronousTestCase):
         self.reactor = TakenPorts()
         self.clusters = Clusters(MemoryStore(), range(6000, 6003), self.reactor)
         self.gateways: dict[str, FakeGateway] = {}
-        self.service = ClusterProxies(self.reactor, self.clusters, "127.0.0.1", self.gateway)
+        doors = KubernetesDoors(self.reactor, self.clusters, "127.0.0.1", self.gateway)
+        self.service = ClusterProxies(self.clusters, doors)
         self.successResultOf(self.clusters.add("alpha"))
 
     def gateway(self, cluster: str) -> Any:
@@ -79,7 +80,7 @@ class ClusterProxiesTests(SynchronousTestCase):
 
     def open_now(self) -> list[int]:
         """Return the ports that the service has open."""
-        return [service.number for service in self.service if isinstance(service, ClusterProxy)]
+        return [service.door.number for service in self.service if isinstance(service, ClusterProxy)]
 
     def condition(self, name: str) -> tuple[str, str]:
         """Return status and reason of the condition about the port."""

@@ -49,6 +49,20 @@ def write_fields(fields: Fields, identity: bytes, forwarding: bytes) -> bytes:
     return b"".join((fields.framing, identity, fields.onward, host, forwarding, upgrade, b"\r\n"))
 
 
+def plain_fields(fields: Fields, target: str, *, bearer: bool) -> bytes:
+    """Return the fields of a request as they came, for whoever asks by himself who somebody is.
+
+    Nothing is added, removed or refused but what is the connection's own: where the body ends, and how long
+    the connection lives.
+
+    :param target: the tunnel's; for requests that name no host.
+    :param bearer: whether the request's bearer token passes.
+    """
+    upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
+    host = b"" if fields.host else b"Host: %b\r\n" % target.encode("ascii")
+    return b"".join((fields.framing, fields.as_they_came(bearer=bearer), host, upgrade, b"\r\n"))
+
+
 def _name(name: str) -> bytes:
     encoded = name.encode("utf-8", "surrogatepass")
     if _NAME.fullmatch(encoded) is None:

@@ -61,6 +61,9 @@ _HOP_BY_HOP = (
     b"x-real-ip",
 )
 
+# Of these, what is this connection's own even where Tower writes nothing and takes nothing away.
+_OWN = frozenset(_HOP_BY_HOP[:6]) | {b"content-length", b"transfer-encoding"}
+
 # Fields that do not just pass.
 _SPECIAL = _SINGLE.union(_HOP_BY_HOP)
 
@@ -98,6 +101,7 @@ class Fields:
 
     __slots__ = (
         "_lines",
+        "_named",
         "bearer",
         "body",
         "close",
@@ -139,8 +143,9 @@ class Fields:
         self.close = b"close" in options
         self.upgrade = _upgrade(field(b"upgrade")) if b"upgrade" in options else b""
         self.bearer, protocols = _bearer(field(b"authorization"), field(b"sec-websocket-protocol"))
-        if options:
-            onward = _obeyed(onward, options)
+        self._named = _named(options) if options else _NONE
+        if self._named:
+            onward = [line for line in onward if line.partition(b":")[0].lower() not in self._named]
         host = b"Host: %b\r\n" % self.host if self.host else b""
         expects = b"Expect: 100-continue\r\n" if self.expects else b""
         self.onward = b"".join((host, *onward, expects, protocols))
@@ -152,6 +157,24 @@ class Fields:
             if own.lower() == name:
                 return value.strip(b"\t ")
         return None
+
+    def as_they_came(self, *, bearer: bool) -> bytes:
+        """Return the lines for a next hop that asks by itself who somebody is: all but this connection's own.
+
+        :param bearer: whether bearer tokens pass, too.
+        """
+        lines = []
+        for line in self._lines:
+            name, _, value = line.partition(b":")
+            lower, value = name.lower(), value.strip(b"\t ")
+            if lower in _OWN or lower in self._named:
+                continue
+            if not bearer and lower == b"authorization" and _token(value) is not None:
+                continue
+            if not bearer and lower == b"sec-websocket-protocol":
+                value = b", ".join(n for n in _listed(value) if not n.startswith(BEARER_PROTOCOL))
+            lines.append(b"%b: %b\r\n" % (name, value))
+        return b"".join(lines)
 
     def __repr__(self) -> str:
         """Leave the values out: some are secret."""
@@ -293,11 +316,7 @@ def _upgrade(value: bytes | None) -> bytes:
 
 def _bearer(authorization: bytes | None, protocols: bytes | None) -> tuple[bytes | None, bytes]:
     """Return the token of the request, and the line of the WebSocket subprotocols that are none."""
-    token: bytes | None = None
-    if authorization is not None:
-        scheme, _, rest = authorization.partition(b" ")
-        if scheme.lower() == b"bearer" and rest.strip():
-            token = rest.strip()
+    token = None if authorization is None else _token(authorization)
     if protocols is None:
         return token, b""
     names = _listed(protocols)
@@ -318,10 +337,19 @@ def _bearer(authorization: bytes | None, protocols: bytes | None) -> tuple[bytes
     return token or decoded, line
 
 
-def _obeyed(lines: list[bytes], options: list[bytes]) -> list[bytes]:
-    """Return *lines* without those that Connection names."""
-    named = {option for option in options if option not in (b"close", b"keep-alive", b"upgrade")}
+def _token(authorization: bytes) -> bytes | None:
+    """Return the bearer token in the value of an Authorization field, if it is one."""
+    scheme, _, rest = authorization.partition(b" ")
+    return rest.strip() or None if scheme.lower() == b"bearer" else None
+
+
+_NONE: frozenset[bytes] = frozenset()
+
+
+def _named(options: list[bytes]) -> frozenset[bytes]:
+    """Return the fields that Connection names and that go no further."""
+    named = frozenset(options) - {b"close", b"keep-alive", b"upgrade"}
     for option in named:
         if _END_TO_END.fullmatch(option):
             raise BadHead(f"Connection may not name {option.decode()}")
-    return [line for line in lines if line.partition(b":")[0].lower() not in named] if named else lines
+    return named

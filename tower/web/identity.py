@@ -17,7 +17,7 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from tower.credentials import Credential
+from tower.credentials import PREFIX, Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
 
 #: The group whose members may use Tower's own API.
@@ -48,6 +48,30 @@ class Identity:
     user: str
     groups: tuple[str, ...]
     credential: Credential = attrs.field(repr=False)
+
+    def spent(self, bearer: bytes) -> bool:
+        """Return whether a request's bearer token is for Tower, which then passes it on to nobody."""
+        return self.credential.kind != "cert" or bearer.startswith(PREFIX.encode())
+
+
+@attrs.frozen
+class Anybody:
+    """Whoever comes to a port that asks nobody who he is; there is only `ANYBODY`.
+
+    He is nobody whom a cluster could be told of, so only plain relays take him along.
+    """
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    credential: None = None
+
+    def spent(self, bearer: bytes) -> bool:
+        """Return that Tower has looked at no token."""
+        return False
+
+
+#: Left on a request by the routers of such ports.
+ANYBODY = Anybody()
 
 
 class Authenticates(Protocol):

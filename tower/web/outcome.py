@@ -25,17 +25,19 @@ Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Relay the request to *cluster*, with `Request.identity` impersonated.
+    """Relay the request to *cluster*, with `Request.identity` impersonated unless *plain*.
 
     :ivar cluster: the cluster's name.
     :ivar prefix: what the target begins with and the cluster shall not see, without a final slash:
         ``b"/clusters/alpha"`` on the front door, ``b""`` on the cluster's own port.
     :ivar target: the tunnel's target.
+    :ivar plain: the user's header goes on as it came: the target asks by itself who somebody is.
     """
 
     cluster: str
     prefix: bytes = b""
     target: str = "kubernetes"
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from tower.errors import TowerError
+from tower.errors import TowerError, Unauthorized
 from tower.pipes import Buffer
+from tower.policy import KUBERNETES
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.web.raw import go_raw
 from tower.web.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
@@ -81,7 +82,17 @@ class ProxyClient:
 
     def begin(self, head: bytes) -> None:
         """Send the request; *head* is in the form that the agent takes."""
-        request, pipe = self.request, self.upstream.channel
+        request, upstream, relay = self.request, self.upstream, self.factory.relay
+        if upstream.rewrite is not None:
+            try:
+                head = upstream.rewrite(head, relay.plain)
+            except Refusal as e:
+                self._refuse(e)
+                return
+        elif relay.plain and relay.target == KUBERNETES:
+            self._refuse(_not_lent(relay.cluster))
+            return
+        pipe = upstream.channel
         pipe.receiver = self
         if not request.fields.body:
             pipe.send(head)
@@ -91,8 +102,19 @@ class ProxyClient:
             roomy = pipe.send(head + early)
             if self.channel.body_pending and not self._over:
                 self.channel.take_body(self._send_body, roomy=roomy)
-        if not self.upstream.reused:
+        if not upstream.reused:
             pipe.resume()
+
+    def _refuse(self, error: TowerError) -> None:
+        """Answer with a Status; the channel, on which nothing was sent, serves others."""
+        self._over = True
+        self.factory.client = None
+        relay, upstream = self.factory.relay, self.upstream
+        is_new = not upstream.reused
+        self.factory.pool.give(relay.cluster, relay.target, upstream)
+        if is_new:
+            upstream.channel.resume()
+        self.request.fail(error)
 
     def _send_body(self, data: Buffer) -> bool:
         self._body_sent = True
@@ -185,18 +207,22 @@ class ProxyClient:
                 lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
                 self._chunks.pieces = []
         if head.location is not None:
-            location = rewritten_location(
-                head.location,
-                self.factory.relay.prefix,
-                request.fields.host,
-                self.upstream.tunnel.server,
-            )
-            lines += b"Location: %b\r\n" % location
+            lines += b"Location: %b\r\n" % self._location(head.location)
         self._keep = keep
         self._left = body
         self._status = head.code
         wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
         self._deliver_head(head.code, wire + rest, len(wire))
+
+    def _location(self, location: bytes) -> bytes:
+        """Return *location* as the user has to ask for it."""
+        relay, host = self.factory.relay, self.request.fields.host
+        if relay.target == KUBERNETES:
+            return rewritten_location(location, relay.prefix, host, self.upstream.tunnel.server)
+        if not relay.prefix:
+            return location
+        # it was told our name as its own, and cannot know that TLS is spoken here
+        return rewritten_location(location, relay.prefix, b"", host)
 
     def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
         """Pass on *data*: *end* bytes of head, and the beginning of the body."""
@@ -314,3 +340,11 @@ class ProxyClient:
         if self.request.fields.body:
             return not self._body_sent  # nobody acts on a head whose body never came
         return self.request.method in _REPEATABLE
+
+
+def _not_lent(cluster: str) -> Unauthorized:
+    return Unauthorized(
+        f"no credential was sent, and the agent of cluster {cluster} lends its own to nobody: "
+        "use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
+        "anonymous",
+    )

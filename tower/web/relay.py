@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.errors import Unauthorized
+from tower.web.canonical import plain_fields
 from tower.web.outcome import Relay
 from tower.web.proxyclient import ProxyClient
 from tower.web.requestinfo import parse_request_info
@@ -54,13 +55,15 @@ class ProxyClientFactory:
         target, prefix = request.target, relay.prefix
         if prefix:
             rest = target[len(prefix) :]
-            plain = rest.startswith(b"/") and target.startswith(prefix)
-            target = rest if plain else relative_target(target, prefix)
-        self._head = b"%b %b HTTP/1.1\r\n%b" % (
-            request.method,
-            target,
-            channel.enter_with(fields, identity, relay.cluster),
-        )
+            simple = rest.startswith(b"/") and target.startswith(prefix)
+            target = rest if simple else relative_target(target, prefix)
+        if relay.plain:
+            channel.enter(identity, relay.cluster)
+            bearer = fields.bearer
+            lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.spent(bearer))
+        else:
+            lines = channel.enter_with(fields, identity, relay.cluster)
+        self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
         if fields.upgrade:
             if fields.body:
                 raise Refusal(400, "a request that changes the protocol has no body", close=True)

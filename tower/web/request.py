@@ -36,6 +36,9 @@ class Identity(Protocol):
     def groups(self) -> Sequence[str]:
         """The groups."""
 
+    def spent(self, bearer: bytes) -> bool:
+        """Whether a bearer token is for Tower, which then passes it on to nobody."""
+
 
 class Exchange(Protocol):
     """Whatever is making the answer to a request."""

@@ -1,6 +1,7 @@
 """Where a request goes, by the port it came to and its path.
 
-Only Tower's own part of a path is looked at, byte for byte; what follows `/clusters/<name>` is the cluster's.
+Only Tower's own part of a path is looked at, byte for byte; what follows `/clusters/<name>` is the cluster's,
+and what follows `/clusters/<name>/targets/<target>` that target's.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 
 from tower import __version__
+from tower.credentials import PREFIX
 from tower.pipes import Pipe
 from tower.policy import KUBERNETES
 
 from . import discovery
 from .chain import Chain
+from .identity import ANYBODY
 from .outcome import HandOver, Outcome, RawStream, Relay, Response
 from .request import Request
 from .standing import Rights, Standing
@@ -33,11 +36,12 @@ PLAIN_VERSION = Response(200, f"{__version__}\n".encode(), _TEXT)
 
 TOWER_STREAM = b"tower-stream"
 #: The subprotocols by which agents are known.
-AGENT_PROTOCOLS = frozenset({b"tower-v2"})
+AGENT_PROTOCOLS = frozenset({b"tower-v2", b"kubesphere-v1"})
 
 _CLUSTER = re.compile(rb"/clusters/([^/?]*)")
 _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
+_TO_TARGET = re.compile(_TARGET.pattern + rb"(?=[/?]|\Z)")
 _PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
 _PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(_PROBES, OK)}
 _KUBERNETES = frozenset(
@@ -45,6 +49,7 @@ _KUBERNETES = frozenset(
 )
 _OWN_GROUP = b"/apis/" + discovery.GROUP.encode("ascii")
 _API_ROOTS = (b"/api", b"/apis", b"/openapi")
+_OWN_TOKEN = PREFIX.encode()
 
 #: Gets an agent's connection and every byte of it so far.
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
@@ -142,15 +147,29 @@ class FrontDoor(_ClusterRouter):
         upgrade = request.fields.upgrade
         if upgrade and upgrade.lower() == TOWER_STREAM:
             return self._chain(request, way.name, lambda: _raw_stream(way.name, request.target[end:]))
+        if request.target.startswith(b"/targets/", end):
+            return self._to_target(request, way.name, end)
+        return self._follow(request, way)
+
+    def _to_target(self, request: Request, cluster: str, end: int) -> Answer:
+        match = _TO_TARGET.match(request.target, end)
+        target = match[1].decode("ascii") if match is not None else ""
+        if match is None or target == KUBERNETES:
+            return self._chain(request, cluster, lambda: _no_target(cluster, target))
+        prefix = request.target[: match.end()]
+        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, target))
         return self._follow(request, way)
 
     def _new_way(self, name: bytes) -> _Way:
         _plain(name)
         if _NAME.fullmatch(name) is None:
             raise Refusal(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
+        return self._keep(name, _Way(name.decode("ascii"), b"/clusters/" + name))
+
+    def _keep(self, key: bytes, way: _Way) -> _Way:
         if len(self._ways) >= _WAYS:
             self._ways.clear()
-        way = self._ways[name] = _Way(name.decode("ascii"), b"/clusters/" + name)
+        self._ways[key] = way
         return way
 
     def _probe(self, request: Request, path: bytes) -> Response:
@@ -160,18 +179,18 @@ class FrontDoor(_ClusterRouter):
         return OK
 
 
-#: How many clusters' ways are kept made.
+#: How many ways are kept made.
 _WAYS = 20_000
 
 
 class _Way:
-    """The way to one cluster, made once: most requests take it."""
+    """The way to one cluster's API server, or to another of its targets, made once: most requests take it."""
 
     __slots__ = ("name", "relay")
 
-    def __init__(self, name: str, prefix: bytes) -> None:
+    def __init__(self, name: str, prefix: bytes, target: str = KUBERNETES) -> None:
         self.name = name
-        self.relay = Relay(name, prefix)
+        self.relay = Relay(name, prefix, target, plain=target != KUBERNETES)
 
     def end(self) -> Outcome:
         return self.relay
@@ -186,6 +205,26 @@ class ClusterPort(_ClusterRouter):
 
     def _route(self, request: Request) -> Answer:
         return self._follow(request, self._way)
+
+
+class OpenClusterPort(ClusterPort):
+    """The same while the port is open to everybody, as all of KubeSphere Tower's were.
+
+    Who shows a token of Tower's is asked who he is, as ever.  Everybody else acts as the agent itself, if the
+    agent lends its credential at all; see `tower.web.proxyclient`.
+    """
+
+    def __init__(self, chain: Chain, cluster: str, rights: Rights) -> None:
+        super().__init__(chain, cluster, rights)
+        self._open = Relay(cluster, plain=True)
+
+    def __call__(self, request: Request) -> Answer:
+        """Return where *request* goes."""
+        bearer = request.fields.bearer
+        if bearer is not None and bearer.startswith(_OWN_TOKEN):
+            return super().__call__(request)
+        request.identity = ANYBODY
+        return self._open
 
 
 class PlainPort:
@@ -232,6 +271,12 @@ def _raw_stream(cluster: str, rest: bytes) -> Outcome:
         # the agent believes what comes on such a stream about who asks
         raise Refusal(403, f"the target {target} gives no raw streams: send requests to /clusters/{cluster}/")
     return RawStream(cluster, target)
+
+
+def _no_target(cluster: str, target: str) -> Outcome:
+    if target == KUBERNETES:
+        raise Refusal(403, f"the target {target} is the API server: send requests to /clusters/{cluster}/")
+    raise Refusal(404, f"a target is at /clusters/{cluster}/targets/TARGET/, and that is no name for one")
 
 
 def _plain(path: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from twisted.logger import Logger
 
 from tower.errors import Unauthorized
-from tower.web.identity import Identity
+from tower.web.identity import Anybody, Identity
 
 #: How often to sweep, s; an expired credential works no longer than this in what runs already.
 SWEEP_PERIOD = 2.0
@@ -35,10 +35,15 @@ class Session:
 
     __slots__ = ("abort", "cluster", "identity")
 
-    def __init__(self, identity: Identity, cluster: str, abort: Callable[[str], None]) -> None:
+    def __init__(self, identity: Identity | Anybody, cluster: str, abort: Callable[[str], None]) -> None:
         self.identity = identity
         self.cluster = cluster
         self.abort = abort
+
+    @property
+    def credential(self) -> str:
+        """The id of the credential that was shown; empty if none was."""
+        return "" if self.identity.credential is None else self.identity.credential.id
 
 
 class Sessions:
@@ -48,16 +53,17 @@ class Sessions:
 
     def __init__(self, authenticator: Checks) -> None:
         self._authenticator = authenticator
-        self._by_credential: dict[str, set[Session]] = {}
+        self._by_credential: dict[str, set[Session]] = {}  # without those who showed none
         self._by_cluster: dict[str, set[Session]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_cluster.values()))
 
-    def enter(self, identity: Identity, cluster: str, abort: Callable[[str], None]) -> Session:
+    def enter(self, identity: Identity | Anybody, cluster: str, abort: Callable[[str], None]) -> Session:
         """Note that something begins, after *identity* was let in."""
         session = Session(identity, cluster, abort)
-        self._by_credential.setdefault(identity.credential.id, set()).add(session)
+        if session.credential:
+            self._by_credential.setdefault(session.credential, set()).add(session)
         self._by_cluster.setdefault(cluster, set()).add(session)
         return session
 
@@ -65,7 +71,7 @@ class Sessions:
         """Note that it is over; tell whether it was still going on, which it was not if it has been cut."""
         was_there = False
         for sessions, key in (
-            (self._by_credential, session.identity.credential.id),
+            (self._by_credential, session.credential),
             (self._by_cluster, session.cluster),
         ):
             members = sessions.get(key)
@@ -94,12 +100,12 @@ class Sessions:
         """End what goes on with credentials that hold no longer; a timer's body, never raises."""
         for sessions in list(self._by_credential.values()):
             session = next(iter(sessions), None)
-            if session is None:
+            if session is None or isinstance(session.identity, Anybody):
                 continue
             try:
                 self._authenticator.check(session.identity)
             except Unauthorized as e:
-                self.cut(str(e), credential=session.identity.credential.id)
+                self.cut(str(e), credential=session.credential)
 
     def _end(self, session: Session, reason: str) -> bool:
         if not self.leave(session):

@@ -7,14 +7,19 @@ would let pass again as long as none of these is another; a `Standing` tells tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+from tower.policy import KUBERNETES
 from tower.records import Event
 from tower.store import IStore
 from tower.web.outcome import Relay
 
 _KINDS = ("credentials", "clusters")
+
+# Below a cluster's prefix, and yet not the cluster's; see `tower.web.router`.
+_TARGETS = b"targets/"
 
 
 class Rights:
@@ -50,13 +55,15 @@ class Standing:
     :ivar relay: where to.
     """
 
-    __slots__ = ("_bearer", "_generation", "_prefix", "_since", "_until", "identity", "relay")
+    __slots__ = ("_bearer", "_covers", "_generation", "_since", "_until", "identity", "relay")
 
     def __init__(self, request: Any, relay: Relay, generation: int) -> None:
         self.identity = request.identity
         self.relay = relay
         self._bearer: bytes | None = request.fields.bearer
-        self._prefix = relay.prefix + b"/"
+        to_cluster = relay.prefix and relay.target == KUBERNETES
+        but = b"(?!%b)" % _TARGETS if to_cluster else b""
+        self._covers = re.compile(re.escape(relay.prefix + b"/") + but).match
         self._generation = generation
         self._since, self._until = self.identity.credential.term
 
@@ -70,6 +77,6 @@ class Standing:
             rights.generation == self._generation
             and fields.bearer == self._bearer
             and not (fields.foreign or fields.upgrade)
-            and request.target.startswith(self._prefix)
+            and self._covers(request.target) is not None
             and self._since <= rights.seconds() < self._until
         )

@@ -8,13 +8,15 @@ whose window has become large keeps memory from others, so it is closed soon.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.conch.opening import StreamRefused, TunnelLost
 from tower.pipes import Pipe
+from tower.policy import KUBERNETES
 from tower.web.status import Refusal
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
@@ -38,6 +40,10 @@ _CODES = {
 _OTHER = (503, "ServiceUnavailable", "the agent of cluster {cluster} cannot reach {target}: {text}")
 
 
+#: Takes a request's head in our form, and whether nobody is impersonated; returns it as it is sent.
+Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
+
+
 class Channel(Pipe, Protocol):
     """What is needed of `tower.conch.channel.Channel`."""
 
@@ -47,7 +53,18 @@ class Channel(Pipe, Protocol):
 
 
 class Tunnel(Protocol):
-    """What is needed of `tower.conch.tunnel.Tunnel`."""
+    """What is needed of `tower.tunnels.Tunnel`."""
+
+    @property
+    def protocol(self) -> str:
+        """What the agent speaks."""
+
+    @property
+    def rewrite(self) -> Rewrite | None:
+        """Makes heads for the API server's end of a stream; None where the agent does.
+
+        :raise Refusal: the agent's credential is not lent for such a request.
+        """
 
     @property
     def draining(self) -> bool:
@@ -94,15 +111,17 @@ class Upstream:
     """One channel of a pool; while unused it is the channel's receiver and notices its end.
 
     :ivar channel: resumed, whoever uses it sets its receiver.
+    :ivar rewrite: what heads go through right before they are sent, if anything.
     :ivar reused: whether an earlier request was answered on it.
     :ivar shelf: where it waits for the next request, while it does.
     """
 
-    __slots__ = ("age", "channel", "reused", "shelf", "tunnel")
+    __slots__ = ("age", "channel", "reused", "rewrite", "shelf", "tunnel")
 
-    def __init__(self, channel: Channel, tunnel: Tunnel) -> None:
+    def __init__(self, channel: Channel, tunnel: Tunnel, target: str) -> None:
         self.channel = channel
         self.tunnel = tunnel
+        self.rewrite = tunnel.rewrite if target == KUBERNETES else None
         self.reused = False
         self.age = 0.0
         self.shelf: list[Upstream] | None = None
@@ -204,7 +223,7 @@ class ChannelPool:
                 raise _refusal(e, cluster, target) from e
             else:
                 self.opened += 1
-                return Upstream(channel, tunnel)
+                return Upstream(channel, tunnel, target)
         raise AssertionError("unreachable")
 
     def sweep(self) -> None:
