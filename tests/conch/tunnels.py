@@ -253,5 +253,5 @@ class Refragmenter:
         covered = bytearray(payload)
         if not self._masked:
             return head + covered
-        mask(memoryview(covered), 0x04030201)
+        mask(memoryview(covered), b"\1\2\3\4")
         return head + b"\1\2\3\4" + covered

@@ -12,7 +12,7 @@ from tests.conch.muxes import KIND, MuxEnd
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
 from tests.receivers import Recorder
-from tests.web.test_frames import Autobahn
+from tests.web.test_frames import Autobahn, cut
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
 from tower.conch.mux import (
@@ -82,7 +82,11 @@ def _frames(masked: bool) -> Iterator[bytes]:
     yield first + writer.wrap(b"payload") + writer.wrap(b"ping", frames.PING) + writer.wrap(b"x" * 200)
     yield first + writer.wrap(b"y" * 70_000)[:3000]
     yield first + writer.wrap(b"", frames.PONG) + writer.wrap(b"\x03\xe8bye", frames.CLOSE)
-    if not masked:
+    if masked:
+        yield (
+            first + cut(b"z" * 5000, b"abcd") + writer.wrap(b"ping", frames.PING) + cut(b"z" * 2048, b"efgh")
+        )
+    else:
         yield first + b"\x02\x03abc" + b"\x89\x01p" + b"\x00\x02de" + b"\x80\x01f" + b"\x82\x00"
 
 
@@ -93,6 +97,9 @@ _FRAME_WORDS = (
     b"\x80\x00",
     b"\x89\x00",
     b"\x82\xfe",
+    b"\x00\xfe\x04\x00",
+    b"\x80\xfe\x04\x00",
+    b"\x02\xfe\x04\x00",
 )
 
 # Packets.  The first byte chooses how they are sealed.

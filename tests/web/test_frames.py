@@ -17,9 +17,11 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.web import frames
 from tower.web.frames import (
     BINARY,
     CLOSE,
+    CONTINUATION,
     LONGEST_HEADER,
     PING,
     PONG,
@@ -49,12 +51,12 @@ def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Contr
 class MaskTests(SynchronousTestCase):
     """Masks in place."""
 
-    @given(st.binary(max_size=3000), st.integers(0, 2**32 - 1))
-    def test_as_autobahn(self, data: bytes, key: int) -> None:
+    @given(st.binary(max_size=3000), st.binary(min_size=4, max_size=4))
+    def test_as_autobahn(self, data: bytes, key: bytes) -> None:
         """Small and large data are masked as Autobahn masks them."""
         covered = bytearray(data)
         mask(memoryview(covered), key)
-        masker = create_xor_masker(key.to_bytes(4, "little"), len(data))
+        masker = create_xor_masker(key, len(data))
         self.assertEqual(bytes(covered), masker.process(data) if data else b"")
 
 
@@ -111,6 +113,107 @@ class FrameTests(SynchronousTestCase):
                     read(FrameReader(from_client=False), wire, step)
         with self.assertRaises(BadFrame):
             FrameReader(from_client=True).feed(memoryview(bytearray(b"\x82\x01a")))
+
+
+def cut(message: bytes, key: bytes, kind: int = BINARY, size: int = 1024) -> bytes:
+    """Return *message* in masked frames of *size* bytes, as a deployed agent sends it."""
+    wire = b""
+    for start in range(0, max(len(message), 1), size):
+        piece = bytearray(message[start : start + size])
+        last = 128 if start + size >= len(message) else 0
+        length = bytes((128 | len(piece),)) if len(piece) < 126 else b"\xfe" + len(piece).to_bytes(2, "big")
+        own = bytes(byte ^ start >> 10 & 255 for byte in key)
+        mask(memoryview(piece), own)
+        wire += bytes(((CONTINUATION if start else kind) | last,)) + length + own + piece
+    return wire
+
+
+class RunTests(SynchronousTestCase):
+    """Messages cut into frames of 1,024 bytes, which are not read one by one."""
+
+    @settings(max_examples=200, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from((0, 1, 1023, 1024, 1025, 2048, 4096, 28_700, 40_000)),
+                st.sampled_from((1024, 1024, 1024, 1023, 1025, 1279)),
+                st.binary(min_size=4, max_size=4),
+                st.booleans(),
+            ),
+            max_size=5,
+        ),
+        st.integers(1, 80_000),
+        st.tuples(st.integers(0, 60), st.integers(0, 3), st.sampled_from((0, 0, 1, 2, 128, 64, 255))),
+    )
+    def test_any_cut(
+        self, script: list[tuple[int, int, bytes, bool]], step: int, broken: tuple[int, int, int]
+    ) -> None:
+        """What is read does not depend on whether frames come in runs, and neither does what is refused."""
+        wire = bytearray()
+        for size, each, key, pinged in script:
+            wire += cut((bytes(range(251)) * 160)[:size], key, size=each)
+            if pinged:
+                wire += b"\x89\x81" + key + b"p"
+        frame, offset, change = broken
+        if 1032 * frame + offset < len(wire):
+            wire[1032 * frame + offset] ^= change
+        results = []
+        for pieces in (1000, step, len(wire) + 1):
+            try:
+                results.append(read(FrameReader(from_client=True), bytes(wire), pieces))
+            except BadFrame:
+                results.append((b"refused", []))
+        self.assertEqual(results, results[:1] * 3)
+        if not change:
+            expected = b"".join((bytes(range(251)) * 160)[:size] for size, *_ in script)
+            self.assertEqual(results[0][0], expected)
+
+    def test_one_piece(self) -> None:
+        """A packet of an old agent, which sends it as two messages in 33 frames, is one piece."""
+        packet = bytes(range(256)) * 128 + b"the rest"
+        wire = cut(packet[:4096], b"abcd") + cut(packet[4096:], b"efgh")
+        data = memoryview(bytearray(wire + wire))
+        [piece] = FrameReader(from_client=True).feed(data)
+        assert not isinstance(piece, Control)
+        self.assertEqual(bytes(data[slice(*piece)]), packet + packet)
+
+    def test_order(self) -> None:
+        """A run is taken only as far as its frames may follow each other; a control frame keeps its place."""
+        wire = cut(b"a" * 3000, b"abcd") + cut(b"b", b"abcd") + b"\x89\x80abcd" + cut(b"c" * 3000, b"abcd")
+        data = memoryview(bytearray(wire))
+        one, ping, two = FrameReader(from_client=True).feed(data)
+        self.assertEqual(ping, Control(PING, b""))
+        self.assertEqual(
+            [bytes(data[slice(*each)]) for each in (one, two)], [b"a" * 3000 + b"b", b"c" * 3000]
+        )
+        begun = cut(b"d" * 1025, b"abcd")[:1032]
+        for wrong in (begun + cut(b"e" * 4096, b"abcd"), cut(b"e" * 4096, b"abcd")[1032:]):
+            with self.assertRaises(BadFrame):
+                FrameReader(from_client=True).feed(memoryview(bytearray(wrong)))
+
+    def test_without_masker(self) -> None:
+        """Where Autobahn has no compiled code the same comes out."""
+        self.patch(frames, "lib", None)
+        packet = bytes(range(256)) * 128
+        self.assertEqual(read(FrameReader(from_client=True), cut(packet, b"abcd"), 40_000)[0], packet)
+
+
+class TextTests(SynchronousTestCase):
+    """Text messages, which deployed proxies take."""
+
+    def test_taken(self) -> None:
+        """They are taken as binary ones where somebody wants to be told, once."""
+        told: list[str] = []
+        reader = FrameReader(from_client=True, on_text=lambda: told.append("text"))
+        wire = b"".join(cut(b"x" * size, b"abcd", TEXT) for size in (3, 3000, 4096)) + cut(b"y", b"abcd")
+        self.assertEqual(read(reader, wire, len(wire)), (b"x" * 7099 + b"y", []))
+        self.assertEqual(told, ["text"])
+
+    def test_not_inside(self) -> None:
+        """A text frame inside a message is refused like any other beginning."""
+        reader = FrameReader(from_client=True, on_text=lambda: None)
+        with self.assertRaises(BadFrame):
+            read(reader, b"\x02\x81abcda" + b"\x81\x81abcda", 20)
 
 
 class Autobahn:
@@ -179,7 +282,8 @@ class AutobahnTests(SynchronousTestCase):
                 peer.protocol.endMessage()
                 payload += data
             else:
-                peer.protocol.sendMessage(data, isBinary=True, fragmentSize=fragment if size < 5000 else None)
+                whole = size >= 5000 and fragment in (1, 7)
+                peer.protocol.sendMessage(data, isBinary=True, fragmentSize=None if whole else fragment)
                 payload += data
             wire += peer.sent()
         got = read(FrameReader(from_client=client), bytes(wire), step if len(wire) < 20_000 else 1000)

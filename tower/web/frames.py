@@ -4,6 +4,10 @@ Written for speed: payload is unmasked and masked where it lies, never copied, a
 into the room left before it.  Message borders mean nothing to a tunnel (a peer may cut its messages into
 any frames), so payload is handed on as it comes, before its frame is complete.
 
+Deployed agents of kubesphere-v1 cut each message into frames of 1,024 bytes, so that a packet of 32 KiB comes
+as 33 of them.  Such runs are taken as a whole: one by one they would cost more than all else that is done
+with their bytes.
+
 Masks are random and real: intermediaries may insist on them.  They protect no secret here, since what they
 cover is encrypted, so a generator of the process is good enough.
 """
@@ -11,8 +15,10 @@ cover is encrypted, so a generator of the process is good enough.
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tower.errors import PeerError
 from tower.pipes import Buffer
@@ -27,11 +33,35 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 #: Longest header that `FrameWriter` makes; leave so much room before the payload, B.
 LONGEST_HEADER = 14
 
-_KEY = Struct("<I")
+_KEY = Struct("4s")
 _SHORT = Struct(">BBH")
 
+_BYTES = None if ffi is None else ffi.typeof("uint8_t[]")
+
 #: From this size on the C code is faster than one operation on a big integer, B.
-_SMALL = 512
+_SMALL = 64
+
+#: Payload up to this size is moved to what came before it, so that both are one piece, B.
+_LITTLE = 2048
+
+#: What gorilla/websocket cuts messages into when its write buffer has this size, as in deployed agents, B.
+_CUT = 1024
+_STRIDE = 8 + _CUT
+
+#: What is left of a packet of 32 KiB, the longest that deployed agents send, is at most so many whole ones.
+_LONGEST_RUN = 32
+
+#: The first four bytes of the frames of a run, one after the other, as far as they are allowed in this order.
+_RUN_IN_MESSAGE, _RUN = (
+    re.compile(pattern.replace(b"~", rb"\xfe\x04\x00"))
+    for pattern in (
+        rb"(?:\x00~)*+(?:\x80~(?:\x02~(?:\x00~)*+\x80~|\x82~)*+(?:\x02~(?:\x00~)*+)?)?",
+        rb"(?:\x02~(?:\x00~)*+\x80~|\x82~)*+(?:\x02~(?:\x00~)*+)?",
+    )
+)
+
+#: Key and payload of each frame of a run, by their number.
+_RUNS = [Struct(f"4x4s{_CUT}s" * count) for count in range(_LONGEST_RUN + 1)]
 
 
 class BadFrame(PeerError):
@@ -41,7 +71,7 @@ class BadFrame(PeerError):
 class NoFrames:
     """Stands in for `FrameReader` and `FrameWriter` where SSH runs on a bare connection."""
 
-    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
+    def feed(self, data: memoryview) -> list[Piece]:
         """Everything is payload."""
         return [(0, len(data))]
 
@@ -61,33 +91,66 @@ class Control(NamedTuple):
     payload: bytes
 
 
-def mask(data: memoryview, key: int) -> None:
-    """XOR *data* in place with the 4 bytes of *key*, the first of which is its lowest."""
+#: Where there is payload, (begin, end), or a control frame.
+Piece: TypeAlias = tuple[int, int] | Control
+
+
+def mask(data: memoryview, key: bytes) -> None:
+    """XOR *data* in place with the 4 bytes of *key*, again and again."""
     size = len(data)
     if size > _SMALL and lib is not None:
-        masker = lib.nvx_xormask_new(key.to_bytes(4, "little"))
-        lib.nvx_xormask_process(masker, ffi.from_buffer("uint8_t[]", data), size)
+        masker = lib.nvx_xormask_new(key)
+        lib.nvx_xormask_process(masker, ffi.from_buffer(_BYTES, data), size)
         lib.nvx_xormask_free(masker)
         return
     data[:] = _mixed(data, size, key)
 
 
-def _mixed(data: Buffer, size: int, key: int) -> bytes:
+def _mixed(data: Buffer, size: int, key: bytes) -> bytes:
     """Do the same as one operation on two big integers, and return the result."""
-    pattern = (key.to_bytes(4, "little") * ((size + 3) >> 2))[:size]
-    return (int.from_bytes(data, "little") ^ int.from_bytes(pattern, "little")).to_bytes(size, "little")
+    return _xor(data, (key * ((size + 3) >> 2))[:size])
 
 
-def _rotated(key: int, count: int) -> int:
+def _xor(data: Buffer, pattern: bytes) -> bytes:
+    return (int.from_bytes(data, "little") ^ int.from_bytes(pattern, "little")).to_bytes(len(data), "little")
+
+
+def _rotated(key: bytes, count: int) -> bytes:
     """Return the mask for bytes that begin *count* bytes into what *key* covers."""
-    shift = (count & 3) * 8
-    return (key >> shift | key << (32 - shift)) & 0xFFFFFFFF if shift else key
+    shift = count & 3
+    return key[shift:] + key[:shift]
+
+
+def _mask_each(data: memoryview, keys: Sequence[bytes]) -> None:
+    """XOR each `_CUT` bytes of *data* in place with a key of their own."""
+    if lib is None:
+        data[:] = _xor(data, b"".join([key * (_CUT // 4) for key in keys]))
+        return
+    make, process, free = lib.nvx_xormask_new, lib.nvx_xormask_process, lib.nvx_xormask_free
+    place = ffi.from_buffer(_BYTES, data) + 0
+    for key in keys:
+        masker = make(key)
+        process(masker, place, _CUT)
+        free(masker)
+        place += _CUT
+
+
+def _add(found: list[Piece], data: memoryview, begin: int, end: int) -> None:
+    """Note that there is payload; a little is moved behind the payload before it."""
+    size = end - begin
+    if size <= _LITTLE and found and not isinstance(last := found[-1], Control):
+        start, stop = last
+        data[stop : stop + size] = data[begin:end]
+        found[-1] = start, stop + size
+    else:
+        found.append((begin, end))
 
 
 class FrameReader:
     """Takes frames apart.
 
     :param from_client: whether frames must be masked (they come from a client) or must not be.
+    :param on_text: called at the first text message: they are taken as binary ones.  None refuses them.
     """
 
     __slots__ = (
@@ -99,36 +162,43 @@ class FrameReader:
         "_left",
         "_mask_bit",
         "_masked",
+        "_on_text",
+        "_opcodes",
     )
 
-    def __init__(self, *, from_client: bool) -> None:
+    def __init__(self, *, from_client: bool, on_text: Callable[[], None] | None = None) -> None:
         self._masked = from_client
         self._mask_bit = 128 if from_client else 0
+        self._on_text = on_text
+        self._opcodes = (CONTINUATION, BINARY) if on_text is None else (CONTINUATION, BINARY, TEXT)
         self._head = b""
         self._left = 0
-        self._key = 0
+        self._key = b""
         self._control: int | None = None
         self._control_payload = b""
         self._in_message = False
 
-    def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
+    def feed(self, data: memoryview) -> list[Piece]:
         """Return where in *data* there is payload, unmasked in place, and the control frames between.
 
-        Payload is given as (begin, end).
+        Payload of small frames is moved behind the payload before it, so that both are one piece.
 
         :raise BadFrame: this is not what RFC 6455 allows.
         """
-        found: list[tuple[int, int] | Control] = []
+        found: list[Piece] = []
         position, end = 0, len(data)
         while position < end:
             if not self._left:
+                if (
+                    self._masked
+                    and end - position >= 2 * _STRIDE
+                    and data[position + 2] == data[position + _STRIDE + 2] == _CUT >> 8
+                    and not self._head
+                ):
+                    position = self._take_run(data, position, found)
                 position = self._read_head(data, position)
                 if self._head:
                     break
-                if not self._left:
-                    if self._control is not None:
-                        self._finish_control(found)
-                    continue
             size = min(self._left, end - position)
             until = position + size
             if self._masked:
@@ -136,29 +206,55 @@ class FrameReader:
                 if size < self._left:
                     self._key = _rotated(self._key, size)
             self._left -= size
-            if self._control is None:
-                found.append((position, until))
-            else:
-                self._control_payload += bytes(data[position:until])
-                if not self._left:
-                    self._finish_control(found)
+            if self._control is not None:
+                self._take_control(data[position:until], found)
+            elif size:
+                _add(found, data, position, until)
             position = until
         return found
 
-    def _finish_control(self, found: list[tuple[int, int] | Control]) -> None:
+    def _take_control(self, data: memoryview, found: list[Piece]) -> None:
+        """Take payload of a control frame, to its end or not."""
         assert self._control is not None
-        found.append(Control(self._control, self._control_payload))
-        self._control, self._control_payload = None, b""
+        self._control_payload += bytes(data)
+        if not self._left:
+            found.append(Control(self._control, self._control_payload))
+            self._control, self._control_payload = None, b""
+
+    def _take_run(self, data: memoryview, begin: int, found: list[Piece]) -> int:
+        """Take the whole frames of `_CUT` bytes that are at *begin*, if there are enough of them.
+
+        :return: where the first frame is that was not taken; something may be wrong with it.
+        """
+        count = min((len(data) - begin) // _STRIDE, _LONGEST_RUN)
+        heads = data[begin : begin + count * _STRIDE].cast("I")[:: _STRIDE // 4].tobytes()
+        match = (_RUN_IN_MESSAGE if self._in_message else _RUN).match(heads)
+        assert match is not None  # it may be empty
+        length = match.end()
+        if length < 8:
+            return begin
+        self._in_message = heads[length - 4] < 128
+        count = length // 4
+        pieces = _RUNS[count].unpack_from(data, begin)
+        start = goal = begin
+        if found and not isinstance(last := found[-1], Control):
+            start, goal = last
+            found.pop()
+        found.append((start, goal + count * _CUT))
+        run = data[goal : goal + count * _CUT]
+        run[:] = b"".join(pieces[1::2])
+        _mask_each(run, pieces[::2])
+        return begin + count * _STRIDE
 
     def _read_head(self, data: memoryview, position: int) -> int:
         """Read the next frame's header; keep what is there in ``_head`` if it is not whole.
 
-        Nearly every frame is a whole binary message of less than 64 KiB, so those are looked at first.
+        Nearly every frame is shorter than 64 KiB and of a binary message, so those are looked at first.
         """
-        if self._head or self._in_message or len(data) - position < LONGEST_HEADER:
+        if self._head or len(data) - position < LONGEST_HEADER:
             return self._read_any_head(data, position)
-        length = data[position + 1] ^ self._mask_bit
-        if data[position] != 128 | BINARY or length > 126:
+        first, length = data[position], data[position + 1] ^ self._mask_bit
+        if first & 127 != (CONTINUATION if self._in_message else BINARY) or length > 126:
             return self._read_any_head(data, position)
         after = position + 2
         if length == 126:
@@ -169,6 +265,7 @@ class FrameReader:
         if self._masked:
             (self._key,) = _KEY.unpack_from(data, after)
             after += 4
+        self._in_message = first < 128
         self._left = length
         return after
 
@@ -194,7 +291,7 @@ class FrameReader:
         if not least <= length < 1 << 63:
             raise BadFrame("a frame length in more bytes than it needs, or with its highest bit set")
         if self._masked:
-            self._key = int.from_bytes(head[size - 4 : size], "little")
+            self._key = head[size - 4 : size]
         opcode = first & 15
         if opcode >= CLOSE:
             self._control = opcode
@@ -214,10 +311,13 @@ class FrameReader:
                 raise BadFrame("a control frame that is unknown, cut or too long")
             if opcode == CLOSE and second & 127 == 1:
                 raise BadFrame("a close frame with half a code")
-        elif opcode not in (CONTINUATION, BINARY):
+        elif opcode not in self._opcodes:
             raise BadFrame(f"frames of kind {opcode} are not spoken here")
         elif (opcode == CONTINUATION) != self._in_message:
             raise BadFrame("a continuation without a beginning, or a beginning inside a message")
+        elif opcode == TEXT and self._on_text is not None:
+            on_text, self._on_text = self._on_text, None
+            on_text()
 
 
 class FrameWriter:
@@ -236,7 +336,7 @@ class FrameWriter:
 
         :return: where the frame begins: up to `LONGEST_HEADER` before *start*.
         """
-        key = random.getrandbits(32) if self._masked else 0
+        key = random.getrandbits(32).to_bytes(4, "little") if self._masked else b""
         head = self._header(BINARY, end - start, key)
         if self._masked:
             mask(buffer[start:end], key)
@@ -248,15 +348,15 @@ class FrameWriter:
         """Return a frame with *payload*."""
         size = len(payload)
         if not self._masked:
-            return self._header(opcode, size, 0) + payload
-        key = random.getrandbits(32)
+            return self._header(opcode, size, b"") + payload
+        key = random.getrandbits(32).to_bytes(4, "little")
         if size <= _SMALL:
             return self._header(opcode, size, key) + _mixed(payload, size, key)
         covered = bytearray(payload)
         mask(memoryview(covered), key)
         return self._header(opcode, size, key) + covered
 
-    def _header(self, opcode: int, size: int, key: int) -> bytes:
+    def _header(self, opcode: int, size: int, key: bytes) -> bytes:
         flag = 128 if self._masked else 0
         if size < 126:
             head = bytes((128 | opcode, flag | size))
@@ -264,4 +364,4 @@ class FrameWriter:
             head = _SHORT.pack(128 | opcode, flag | 126, size)
         else:
             head = bytes((128 | opcode, flag | 127)) + size.to_bytes(8, "big")
-        return head + key.to_bytes(4, "little") if self._masked else head
+        return head + key
