@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectError
@@ -14,6 +14,7 @@ from zope.interface.verify import verifyObject
 
 from tests.conch.tunnels import TunnelPair
 from tests.receivers import Recorder
+from tests.web.gatewaykit import FakeTunnel
 from tower.endpoint import TunnelEndpoint
 from tower.tunnels import Tunnels
 
@@ -89,6 +90,17 @@ class TunnelEndpointTests(SynchronousTestCase):
         connecting = TunnelEndpoint(self.tunnels, "beta", "postgres", patience=2.0).connect(self.factory)
         self.pair.clock.advance(2.0)
         self.assertIn("beta", str(self.failureResultOf(connecting, ConnectError).value))
+
+    def test_no_stream_as_the_agent(self) -> None:
+        """Where the proxy holds the agent's credential no stream leads to the API server."""
+        for target, refused in (("kubernetes", True), ("kubesphere", False)):
+            tunnels: Any = Tunnels(self.pair.clock, self.pair.clock.seconds)
+            tunnel = FakeTunnel(rewrite=lambda head, plain: head)
+            tunnels.add(tunnel)
+            connecting = TunnelEndpoint(tunnels, "alpha", target).connect(self.factory)
+            self.assertEqual(tunnel.targets, [] if refused else [target])
+            if refused:
+                self.assertIn("alpha", str(self.failureResultOf(connecting, ConnectError).value))
 
     def test_cancelled(self) -> None:
         """Cancelling leaves no stream behind, in whatever phase."""

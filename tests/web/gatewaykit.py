@@ -79,6 +79,8 @@ class FakeTunnel:
     server: bytes = b"10.0.0.1:6443"
     protocol: str = "tower-v2"
     rewrite: Callable[[bytes, bool], bytes] | None = None
+    name: str = "alpha"
+    on_change: Callable[[], None] | None = None
     at_once: bool = True
     pipes: list[FakePipe] = field(factory=list)
     targets: list[str] = field(factory=list)

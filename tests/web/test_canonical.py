@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import Forbidden, Invalid
-from tower.web.canonical import forwarding_lines, identity_lines, write_fields
+from tower.web.canonical import forwarding_lines, identity_lines, plain_fields, write_fields
 from tower.web.http1 import Fields
 
 
@@ -41,6 +41,19 @@ class FieldTests(SynchronousTestCase):
     def test_no_host(self) -> None:
         """Whoever sent no Host, with HTTP/1.0, gets one."""
         self.assertIn(b"\r\nHost: kubernetes\r\n", write_fields(Fields(b"\r\n"), b"I: u\r\n", b""))
+
+    def test_plain(self) -> None:
+        """Framing, the user's, the upgrade: nothing of ours; a host only where there was none."""
+        fields = Fields(
+            b"A:b\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 0\r\nHost: h\r\n"
+            b"Impersonate-User: u\r\n\r\n"
+        )
+        self.assertEqual(
+            plain_fields(fields, "wiki", bearer=True),
+            b"Content-Length: 0\r\nA: b\r\nHost: h\r\nImpersonate-User: u\r\n"
+            b"Connection: Upgrade\r\nUpgrade: x\r\n\r\n",
+        )
+        self.assertEqual(plain_fields(Fields(b"\r\n"), "wiki", bearer=True), b"Host: wiki\r\n\r\n")
 
     def test_foreign(self) -> None:
         """A claimed identity is refused here too, whatever the chain did."""

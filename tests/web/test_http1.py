@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import zip_longest
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -352,6 +353,45 @@ class FieldTests(SynchronousTestCase):
             b"Via: 1.1 a",
         )
         self.assertEqual(read.onward, b"Host: tower\r\nVia: 1.1 a\r\n")
+
+    def test_as_they_came(self) -> None:
+        """All fields but the connection's own are kept in their order, whatever they claim."""
+        kept = (
+            *(b"Host: tower", b"X-Forwarded-For: 192.0.2.1", b"Cookie: a=b", b"Cookie: c", b"Via: 1.0 x"),
+            *(b"Authorization: Basic YTpi", b"Impersonate-User: root", b"x_remote_user: root"),
+            *(
+                b"Expect: 100-continue",
+                b"Forwarded: for=1",
+                b"X-Real-IP: 1",
+                b"Content-Type: a/b",
+                b"Empty: ",
+            ),
+            *(b"Sec-WebSocket-Protocol: a, b", b"Trailer: X-Sum"),
+        )
+        dropped = (
+            *(b"Connection: close, X-Hop", b"keep-alive: 5", b"X-Hop: 1", b"TE: trailers", b"Upgrade: h2c"),
+            *(b"Proxy-Connection: close", b"Proxy-Authorization: Basic YTpi", b"Content-Length: 3"),
+        )
+        lines = [line for pair in zip_longest(kept, dropped) for line in pair if line and line != kept[0]]
+        for bearer in (True, False):
+            self.assertEqual(
+                fields(*lines).as_they_came(bearer=bearer), b"".join(line + b"\r\n" for line in kept)
+            )
+
+    def test_bearer_is_taken_out(self) -> None:
+        """A bearer token stays here when it is to, from wherever it came, and everything else passes."""
+        token = b"Authorization: bEARER secret"
+        carrier = b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.YTpi"
+        for lines, kept in (
+            ((token, b"Cookie: secret"), b"Host: tower\r\nCookie: secret\r\n"),
+            ((carrier + b",  v4",), b"Host: tower\r\nSec-WebSocket-Protocol: v4\r\n"),
+            ((carrier, b"Sec-WebSocket-Protocol: v4"), b"Host: tower\r\nSec-WebSocket-Protocol: v4\r\n"),
+        ):
+            self.assertEqual(fields(*lines).as_they_came(bearer=False), kept)
+            self.assertEqual(
+                fields(*lines).as_they_came(bearer=True),
+                b"".join(line + b"\r\n" for line in (b"Host: tower", *lines)),
+            )
 
     def test_get(self) -> None:
         """A router finds a field by its lower-case name."""

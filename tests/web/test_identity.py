@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
 from tower.web.identity import (
+    ANYBODY,
     TOKEN_LIMIT,
     Authenticator,
     Identity,
@@ -87,6 +88,14 @@ class AuthenticatorTests(SynchronousTestCase):
             who = self.authenticator.authenticate(*shown)
             self.assertEqual((who.user, who.groups, who.credential.id), ("jane", ("dev", "qa"), "c-jane"))
             self.assertNotIn("secret", repr(who))
+
+    def test_spent(self) -> None:
+        """A token that opened Tower is for nobody else; beside a certificate only Tower's own are not."""
+        by_token, by_certificate = identity(issue()), identity(evolve(issue(), kind="cert"))
+        for token, kept in ((b"towerk-abc", False), (b"eyJhbGciOi", True)):
+            self.assertTrue(by_token.spent(token))
+            self.assertEqual(by_certificate.spent(token), not kept)
+            self.assertFalse(ANYBODY.spent(token))
 
     def test_anonymous(self) -> None:
         """Hole 1: who shows nothing is refused, and told what to do."""

@@ -11,8 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.pipes import FakePipe
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
+from tower.web.identity import ANYBODY
 from tower.web.outcome import HandOver, RawStream, Relay, Response
-from tower.web.router import ClusterPort, FrontDoor, PlainPort
+from tower.web.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
 from tower.web.status import refusal_of
 
 PIPE = FakePipe()
@@ -26,6 +27,7 @@ class FakeFields:
     upgrade: bytes = b""
     lines: dict[bytes, bytes] = field(factory=dict)
     bearer: bytes | None = None
+    foreign: bytes = b""
 
     def get(self, name: bytes) -> bytes | None:
         """Return one."""
@@ -43,6 +45,10 @@ class NoRights:
     """Records that never change."""
 
     generation = 0
+
+    def seconds(self) -> float:
+        """Return a time."""
+        return 1e9
 
 
 @define
@@ -259,15 +265,50 @@ class FrontDoorTests(RouterTestCase):
             self.refused(400, self.front, b"/clusters/alpha" + rest, b"GET", b"tower-stream")
 
     def test_targets_without_an_upgrade(self) -> None:
-        """Without the upgrade the path is the cluster's."""
-        self.assertIsInstance(self.ask(self.front, b"/clusters/alpha/targets/pg"), Relay)
+        """Requests without the upgrade go to the target as they came; what follows its name is its own."""
+        prefix = b"/clusters/alpha/targets/wiki-1.main"
+        for rest in (b"", b"/", b"?a=b", b"/a%2fb//..%2f?x", b"/targets/kubernetes"):
+            self.assertEqual(
+                self.ask(self.front, prefix + rest), Relay("alpha", prefix, "wiki-1.main", plain=True)
+            )
+        self.assertIs(self.ask(self.front, prefix), self.ask(self.front, prefix + b"/x"))
+        upgraded = self.ask(self.front, prefix + b"/ws", b"GET", b"websocket")
+        self.assertEqual(upgraded.target, "wiki-1.main")
+        self.assertEqual(set(self.asked), {"alpha"})
+        self.closed = True
+        self.refused(401, self.front, prefix + b"/")
+
+    def test_no_targets(self) -> None:
+        """The API server is no target to be asked plainly, nor is what cannot be the name of one."""
+        for rest in (b"", b"/", b"/api", b"?x"):
+            self.refused(403, self.front, b"/clusters/alpha/targets/kubernetes" + rest)
+        for rest in (
+            b"",
+            b"/",
+            b"Wiki",
+            b"wiki%2f",
+            b"-a",
+            b"127.0.0.1:80/",
+            b"a" * 64,
+            b"wiki;x/",
+            b"%77iki",
+        ):
+            self.refused(404, self.front, b"/clusters/alpha/targets/" + rest)
+        for rest in (b"/targets", b"/targetsx/a", b"/%74argets/wiki/", b"//targets/wiki", b"/x/targets/wiki"):
+            self.assertEqual(
+                self.ask(self.front, b"/clusters/alpha" + rest), Relay("alpha", b"/clusters/alpha")
+            )
+        self.closed = True
+        self.refused(401, self.front, b"/clusters/alpha/targets/kubernetes")
+        self.refused(401, self.front, b"/clusters/alpha/targets/")
 
     def test_ways_are_bounded(self) -> None:
         """Names that nobody has do not fill the memory."""
         self.closed = True
         for number in range(20_010):
-            with self.assertRaises(Unauthorized):
-                self.ask(self.front, b"/clusters/x%d/" % number)
+            for path in (b"/clusters/x%d/", b"/clusters/a/targets/x%d/"):
+                with self.assertRaises(Unauthorized):
+                    self.ask(self.front, path % number)
 
 
 class PlainPortTests(RouterTestCase):
@@ -316,3 +357,45 @@ class ClusterPortTests(RouterTestCase):
         """The chain is the front door's."""
         self.closed = True
         self.refused(401, self.port, b"/version")
+
+
+class OpenClusterPortTests(RouterTestCase):
+    """A cluster's own port that was opened to everybody."""
+
+    def ask_with(self, bearer: bytes | None, **more: Any) -> tuple[Any, Any]:
+        """Return the outcome for somebody with that token, and who he is taken for."""
+        request: Any = FakeRequest(b"/clusters/beta/api", fields=FakeFields(bearer=bearer, **more))
+        return self.open(request), request.identity
+
+    def setUp(self) -> None:
+        """Open it."""
+        super().setUp()
+        chain: Any = self.chain
+        rights: Any = NoRights()
+        self.open = OpenClusterPort(chain, "alpha", rights)
+
+    def test_anybody(self) -> None:
+        """Who shows nothing, or what is not Tower's, is asked nothing and passes as he came."""
+        self.closed = True
+        for bearer in (None, b"", b"eyJhbGciOi", b"tower-v1-x", b"Towerk-"):
+            outcome, who = self.ask_with(bearer, upgrade=b"websocket")
+            self.assertEqual((outcome, who), (Relay("alpha", plain=True), ANYBODY))
+        self.assertEqual(self.asked, [])
+
+    def test_tokens_of_tower(self) -> None:
+        """A token of Tower's is looked at, and if it is no good that is the end."""
+        outcome, who = self.ask_with(b"towerk-secret")
+        self.assertEqual((outcome, self.asked), (Relay("alpha", b""), ["alpha"]))
+        self.assertIsNot(who, ANYBODY)
+        self.closed = True
+        with self.assertRaises(Unauthorized):
+            self.ask_with(b"towerk-ended")
+
+    def test_one_after_the_other(self) -> None:
+        """On one connection each request is what its own header makes it."""
+        channel = FakeChannel()
+        for bearer, plain in ((b"towerk-a", False), (None, True), (b"towerk-a", False), (b"x", True)):
+            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer), channel=channel)
+            request.identity = FakeIdentity(FakeCredential("alpha", (0.0, 2e9)))
+            outcome: Any = self.open(request)
+            self.assertEqual((outcome.plain, request.identity is ANYBODY), (plain, plain))

@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.test_identity import Issues, issue
-from tower.web.identity import Authenticator
+from tower.web.identity import ANYBODY, Authenticator
 from tower.web.sessions import Session, Sessions
 
 
@@ -53,6 +53,19 @@ class SessionsTests(SynchronousTestCase):
         self.assertEqual(self.sessions.cut("removed", cluster="alpha"), 2)
         self.assertEqual(sorted(self.ended), [("jane", "removed"), ("joe", "removed")])
         self.assertEqual(self.sessions.cut("removed", cluster="alpha", credential="c-joe"), 0)
+
+    def test_anybody(self) -> None:
+        """Who showed no credential is ended with the cluster alone."""
+        ended: list[str] = []
+        leaving, staying = (self.sessions.enter(ANYBODY, "alpha", ended.append) for _ in range(2))
+        self.assertTrue(self.sessions.leave(leaving))
+        self.clock.advance(1e9)
+        self.sessions.sweep()
+        self.assertEqual(self.sessions.cut("revoked", credential=""), 0)
+        self.assertEqual((ended, len(self.sessions)), ([], 1))
+        self.assertEqual(self.sessions.cut("removed", cluster="alpha"), 1)
+        self.assertEqual(ended, ["removed"])
+        self.assertFalse(self.sessions.leave(staying))
 
     def test_sweep_expired(self) -> None:
         """What expires is ended by the next sweep, with the reason; the others go on."""

@@ -157,6 +157,26 @@ class StandingTests(SynchronousTestCase):
         self.ask()
         self.refused(Forbidden, foreign=b"Impersonate-User")
 
+    def test_targets(self) -> None:
+        """The way to a cluster is none to its targets, nor the other way round; each stands for itself."""
+        target = Relay("alpha", b"/clusters/alpha/targets/wiki", "wiki", plain=True)
+        cluster = Relay("alpha", b"/clusters/alpha")
+        for path, relay in (
+            (b"/clusters/alpha/api", cluster),
+            (b"/clusters/alpha/targets/wiki/", target),
+            (b"/clusters/alpha/targets/wiki/targets/x", target),
+            (b"/clusters/alpha/targets", cluster),
+            (b"/clusters/alpha/targetsx", cluster),
+            (b"/clusters/alpha/targets/wiki?x", target),
+            (b"/clusters/alpha/api/targets/", cluster),
+        ):
+            self.assertEqual(self.ask(path), relay, path)
+        self.assertEqual(self.asked, 5)
+        self.refused(Refusal, b"/clusters/alpha/targets/kubernetes/api")
+        self.ask(b"/clusters/alpha/targets/wiki/")
+        self.refused(Forbidden, b"/clusters/alpha/targets/wiki/", foreign=b"Impersonate-User")
+        self.assertEqual(self.ask(b"/targets/x", router=self.port), Relay("alpha", b""))
+
     def test_raw_stream(self) -> None:
         """An upgrade is decided about each time."""
         self.ask(b"/clusters/alpha/targets/pg")

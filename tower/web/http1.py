@@ -173,6 +173,8 @@ class Fields:
                 continue
             if not bearer and lower == b"sec-websocket-protocol":
                 value = b", ".join(n for n in _listed(value) if not n.startswith(BEARER_PROTOCOL))
+                if not value:
+                    continue
             lines.append(b"%b: %b\r\n" % (name, value))
         return b"".join(lines)
 

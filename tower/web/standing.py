@@ -7,7 +7,6 @@ would let pass again as long as none of these is another; a `Standing` tells tha
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,9 @@ _KINDS = ("credentials", "clusters")
 
 # Below a cluster's prefix, and yet not the cluster's; see `tower.web.router`.
 _TARGETS = b"targets/"
+
+# What no path begins with.
+_NOTHING = b"\0"
 
 
 class Rights:
@@ -55,15 +57,14 @@ class Standing:
     :ivar relay: where to.
     """
 
-    __slots__ = ("_bearer", "_covers", "_generation", "_since", "_until", "identity", "relay")
+    __slots__ = ("_bearer", "_but", "_generation", "_prefix", "_since", "_until", "identity", "relay")
 
     def __init__(self, request: Any, relay: Relay, generation: int) -> None:
         self.identity = request.identity
         self.relay = relay
         self._bearer: bytes | None = request.fields.bearer
-        to_cluster = relay.prefix and relay.target == KUBERNETES
-        but = b"(?!%b)" % _TARGETS if to_cluster else b""
-        self._covers = re.compile(re.escape(relay.prefix + b"/") + but).match
+        self._prefix = relay.prefix + b"/"
+        self._but = self._prefix + _TARGETS if relay.prefix and relay.target == KUBERNETES else _NOTHING
         self._generation = generation
         self._since, self._until = self.identity.credential.term
 
@@ -77,6 +78,7 @@ class Standing:
             rights.generation == self._generation
             and fields.bearer == self._bearer
             and not (fields.foreign or fields.upgrade)
-            and self._covers(request.target) is not None
+            and request.target.startswith(self._prefix)
+            and not request.target.startswith(self._but)
             and self._since <= rights.seconds() < self._until
         )
