@@ -22,6 +22,12 @@ _LOOK = 0.1
 #: Tunnels at one time: the one in use, and those that a proxy drained while streams were in them.
 _MOST_TUNNELS = 8
 
+#: How long a tunnel that is to be replaced may keep its streams, s.
+RENEWAL = 60.0
+
+#: How long after a tunnel's end the one in its place is opened, s: its proxy has to forget the first one.
+_BETWEEN = 1.0
+
 #: How long a closed tunnel may take to go, s.
 _CLOSING = 2.0
 
@@ -59,6 +65,8 @@ class Reconnecting(Service):
         self._timer: IDelayedCall | None = None
         self._tunnel: Tunnel | None = None
         self._live: dict[Tunnel, Deferred[None]] = {}
+        self._renewing: IDelayedCall | None = None
+        self._renew_next = False
         self._state = "not started"
 
     # What the health page shows
@@ -87,8 +95,41 @@ class Reconnecting(Service):
             self._backoff.reset()
             self._try()
 
+    def renew(self) -> None:
+        """Connect anew, because what the proxy was told is no longer so.
+
+        The tunnel goes before the next one comes, since its proxy keeps what it heard first for as long as
+        it is there.  It goes when its streams are over, after `RENEWAL` at the latest; until then it takes
+        new ones.
+        """
+        if self._trying is not None:
+            self._renew_next = True
+        elif self._tunnel is not None and self._renewing is None:
+            self._log.info(
+                "connecting anew when the streams under way are over, within {patience:g} s", patience=RENEWAL
+            )
+            self._retire(self._tunnel, self._clock.seconds() + RENEWAL)
+
+    def _retire(self, tunnel: Tunnel, until: float) -> None:
+        """Close *tunnel* once it is idle or it is time; another one that came meanwhile knows better."""
+        self._renewing = None
+        if tunnel is not self._tunnel:
+            return
+        if tunnel.streams and self._clock.seconds() < until:
+            self._renewing = self._clock.callLater(_LOOK, self._retire, tunnel, until)
+            return
+        self._tunnel = None
+        self._state = "connecting anew"
+        self._live[tunnel].addCallback(self._retired)
+        tunnel.close("the agent connects anew")
+
+    def _retired(self, result: None) -> None:
+        if self.running:
+            self._timer = self._clock.callLater(_BETWEEN, self._try)
+
     def _try(self) -> None:
         self._timer = None
+        self._renew_next = False
         self._state = "connecting"
         self._trying = trying = self._connect()
         trying.addCallbacks(self._up, self._failed)
@@ -108,6 +149,9 @@ class Reconnecting(Service):
         for old in list(self._live)[:-_MOST_TUNNELS]:
             self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_MOST_TUNNELS - 1)
             old.abortConnection()
+        if self._renew_next:
+            self._renew_next = False
+            self.renew()
 
     def _changed(self, tunnel: Tunnel) -> None:
         """The proxy will soon be gone: look for another, or for itself after its restart."""
@@ -126,7 +170,7 @@ class Reconnecting(Service):
                 self._later()
         elif self.running:
             self._log.info(
-                "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
+                "the former tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
             )
         gone.callback(None)
 
@@ -161,9 +205,10 @@ class Reconnecting(Service):
         """Hand over: announce it, let the streams under way end within the grace period, then close."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._state = "stopping"
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._renewing):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._renewing = None
         if self._trying is not None:
             self._trying.cancel()
         for tunnel in self._live:

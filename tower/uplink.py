@@ -19,7 +19,7 @@ from tower.conch.tunnel import Tunnel
 from tower.errors import ConfigurationError
 from tower.outgoing import Outgoing
 from tower.statedir import StateDir
-from tower.web.dial import Dialer
+from tower.web.dial import Dialer, NotSpoken
 from tower.web.frames import FrameReader, FrameWriter
 
 _HOST_KEYS = "host-keys.json"
@@ -122,7 +122,14 @@ class Uplink:
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
-        return Deferred.fromCoroutine(self._dialer.dial()).addCallback(self._authenticate)
+        return Deferred.fromCoroutine(self._dial()).addCallback(self._authenticate)
+
+    async def _dial(self) -> tuple[Any, bytes]:
+        """Dial; there is no step down to what is not safe, but the way to it is told."""
+        try:
+            return await self._dialer.dial()
+        except NotSpoken as e:
+            raise NotSpoken(f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1") from e
 
     def _authenticate(self, dialled: tuple[Any, bytes]) -> Deferred[Tunnel]:
         pipe, leftover = dialled

@@ -172,7 +172,7 @@ class DialerTests(SynchronousTestCase):
         """An answer other than 101 is told with its status."""
         dialled = self.dial()
         self.pipes[0].deliver(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-        self.assertIn("[404]: Not Found", self.failed(dialled))
+        self.assertIn("HTTP status 404", self.failed(dialled))
 
     def test_bad_answers(self) -> None:
         """No 101 of somebody else's is taken for ours."""

@@ -105,7 +105,7 @@ class V1ClientTransport(Client):
 
     ourVersionString = CLIENT_VERSION
     wanted_version = re.compile(rb"SSH-[!-~][ -~]*")
-    supportedPublicKeys: ClassVar[list[bytes]] = [ECDSA_P256, ED25519]
+    supportedPublicKeys = [ECDSA_P256, ED25519]
     answers: ClassVar[Mapping[bytes, Answer]] = {}
     probe = PING
 

@@ -14,6 +14,11 @@ from tower.v1.config import LONGEST_CONFIG, AgentConfig
 #: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
 KUBESPHERE_SERVICE = ("ks-apiserver.kubesphere-system.svc", 80)
 
+_SENT = (
+    "kubesphere-v1: this agent sends its credential for the API server ({what}) to the proxy, which acts "
+    "with it as it likes; the agent checks no request and cannot tell one user from another"
+)
+
 
 @frozen
 class Address:
@@ -101,15 +106,11 @@ class Registrar:
     def warnings(self) -> list[str]:
         """What the owner should know."""
         material = self._member.material
-        found = [
-            "kubesphere-v1: this agent sends its credential for the API server "
-            f"({_named(self._member)}) to the proxy, which acts with it as it likes; "
-            "this agent checks no request and cannot tell one user from another"
-        ]
+        found = [_SENT.format(what=_named(self._member))]
         if material.insecure:
             found.append(
-                "insecure-skip-tls-verify: proxies of kubesphere-v1 always verify the API server, so this one "
-                "will refuse it unless it finds the CA: give certificate-authority in the kubeconfig instead"
+                "insecure-skip-tls-verify: proxies of kubesphere-v1 always verify the API server, and will "
+                "refuse it unless they find its CA: give certificate-authority in the kubeconfig instead"
             )
         elif material.authority is None:
             found.append(

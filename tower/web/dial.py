@@ -20,6 +20,7 @@ from tower.errors import TowerError
 from tower.pipes import Pipe
 from tower.tlsconnection import TLSConnection
 from tower.transport import PipeTransport
+from tower.v1.config import KUBESPHERE_V1
 from tower.web.agents import TOWER_V2
 from tower.web.pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.web.serverurl import HTTPProxy, ServerURL
@@ -31,11 +32,20 @@ LONGEST_ANSWER = 16 * 1024
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 10.0
 
+#: Answers of something in front of the proxy: the proxy itself cannot be asked now.
+_NOT_NOW = frozenset({b"429", b"502", b"503", b"504"})
+
+_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r\n")
+
 T = TypeVar("T")
 
 
 class DialFailed(TowerError):
     """The proxy was not reached; the text says how far we came."""
+
+
+class NotSpoken(DialFailed):
+    """The server is there, and refuses the WebSocket with the subprotocol that was asked for."""
 
 
 class Backoff:
@@ -139,15 +149,19 @@ class _QuietLog:
 class _ClientSocket(WebSocketClientProtocol):
     """One handshake.
 
+    :param protocol: the subprotocol to ask for.
+    :param echoed: whether the server has to say that it speaks it; proxies of kubesphere-v1 do not.
     :ivar done: fires with what came behind it.
     """
 
     log = _QuietLog()
 
-    def __init__(self, url: ServerURL, pipe: Pipe) -> None:
+    def __init__(self, url: ServerURL, pipe: Pipe, protocol: str, *, echoed: bool) -> None:
         super().__init__()
         self._url = url
         self._pipe = pipe
+        self._protocol = protocol
+        self._echoed = echoed
         self.done: Deferred[bytes] = Deferred(lambda _: pipe.abort())
 
     def onConnecting(self, transport_details: Any) -> ConnectingRequest:
@@ -160,24 +174,35 @@ class _ClientSocket(WebSocketClientProtocol):
             resource=url.resource,
             headers={},
             useragent=f"tower-agent/{__version__}",
-            protocols=[TOWER_V2],
+            protocols=[self._protocol],
         )
 
     def dataReceived(self, data: bytes) -> None:
         """Read the answer, up to a limit; after `onOpen` nothing comes any more."""
-        if len(self.data) + len(data) > LONGEST_ANSWER and b"\r\n\r\n" not in self.data + data:
+        head = self.data + data
+        status = _STATUS.match(head)
+        if status is not None and status[1] != b"101":
+            self._refused(status[1])
+        elif len(head) > LONGEST_ANSWER and b"\r\n\r\n" not in head:
             self._settle(DialFailed("answered with a head that does not end"))
             self._pipe.abort()
         else:
             super().dataReceived(data)
 
+    def _refused(self, status: bytes) -> None:
+        """Give up: the server answers, but not with a WebSocket."""
+        kind = DialFailed if status in _NOT_NOW else NotSpoken
+        self._settle(kind(f"answered with HTTP status {status.decode()}, not with {self._protocol}"))
+        self._pipe.abort()
+
     def onOpen(self) -> None:
         """Hand over, if it is our protocol."""
         leftover, self.data = self.data, b""
-        if self.websocket_protocol_in_use == TOWER_V2:
+        spoken = self.websocket_protocol_in_use
+        if spoken == self._protocol or (spoken is None and not self._echoed):
             self._settle(leftover)
         else:
-            self._settle(DialFailed(f"does not speak {TOWER_V2}"))
+            self._settle(NotSpoken(f"does not speak {self._protocol}"))
             self._pipe.abort()
 
     def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
@@ -261,16 +286,18 @@ class Dialer:
         self._hashes = hashes
         self._proxy = proxy
         self._connect = connect
-        self._factory = WebSocketClientFactory(protocols=[TOWER_V2], reactor=reactor)
+        self._factory = WebSocketClientFactory(protocols=[TOWER_V2, KUBESPHERE_V1], reactor=reactor)
         self._factory.setProtocolOptions(
             openHandshakeTimeout=0,  # ours runs on our own clock
             maxFramePayloadSize=1,
             maxMessagePayloadSize=1,
         )
 
-    async def dial(self) -> tuple[Connection, bytes]:
+    async def dial(self, protocol: str = TOWER_V2) -> tuple[Connection, bytes]:
         """Return a connection, paused, on which the WebSocket is open, and what came behind the handshake.
 
+        :param protocol: the subprotocol, and the only one that is asked for.
+        :raise NotSpoken: the server does not speak it.
         :raise DialFailed: it is not to be had now.
         """
         try:
@@ -283,7 +310,7 @@ class Dialer:
             raise DialFailed(f"cannot reach {self.url}: {e}") from e
         except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
             raise DialFailed(f"cannot reach {self.url}: {e}") from e
-        return connection, await self._shake_hands(connection)
+        return connection, await self._shake_hands(connection, protocol)
 
     async def _learn(self) -> ssl.SSLContext:
         """Find the proxy's CA by its hash."""
@@ -308,15 +335,15 @@ class Dialer:
             return connection
         return await _secured(self._reactor, connection, tls, url.host)
 
-    async def _shake_hands(self, connection: Connection) -> bytes:
-        client = _ClientSocket(self.url, connection)
+    async def _shake_hands(self, connection: Connection, protocol: str) -> bytes:
+        client = _ClientSocket(self.url, connection, protocol, echoed=protocol != KUBESPHERE_V1)
         client.factory = self._factory
         transport = PipeTransport(connection, client)
         transport.start()
         try:
             leftover = await self._within(client.done, "it did not answer the WebSocket handshake")
         except DialFailed as e:
-            raise DialFailed(f"cannot open a tunnel to {self.url}: {e}") from e
+            raise type(e)(f"cannot open a tunnel to {self.url}: {e}") from e
         transport.release()
         client.forget()
         return leftover

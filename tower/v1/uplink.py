@@ -1,0 +1,135 @@
+"""One tunnel to an old proxy, and the choice between it and one to a proxy of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from tower.budget import Budget
+from tower.conch.limits import Limits
+from tower.conch.tunnel import Tunnel
+from tower.errors import ConfigurationError
+from tower.outgoing import Dialling
+from tower.v1.client import V1ClientTransport, V1Proxy
+from tower.v1.config import KUBESPHERE_V1, AgentConfig
+from tower.v1.outgoing import V1Outgoing
+from tower.v1.registration import Registrar
+from tower.web.dial import Dialer, DialFailed, NotSpoken
+from tower.web.frames import FrameReader, FrameWriter
+
+
+class NeedsHostKey(DialFailed):
+    """The proxy speaks tower-v2, and we do not know its key."""
+
+
+class V1Uplink:
+    """Opens tunnels.
+
+    :param registrar: knows what to tell the proxy.
+    :param pinned: fingerprints of its host key; None takes every key.
+    :param keepalive: how often the proxy is probed, s.
+    :param epoch: returns the time of day, s since the epoch.
+    :param limits: of the SSH connection.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        dialer: Dialer,
+        registrar: Registrar,
+        pinned: Collection[str] | None,
+        outgoing: V1Outgoing,
+        budget: Budget,
+        *,
+        keepalive: float,
+        epoch: Callable[[], float],
+        limits: Limits | None = None,
+    ) -> None:
+        self._reactor = reactor
+        self._dialer = dialer
+        self._registrar = registrar
+        self._pinned = pinned
+        self._outgoing = outgoing
+        self._budget = budget
+        self._keepalive = keepalive
+        self._epoch = epoch
+        self._limits = limits
+        self._sent: AgentConfig | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what the proxy was told last is no longer so."""
+        try:
+            return self._sent is not None and self._sent != self._registrar.registration().config
+        except ConfigurationError:
+            return False  # there is nothing better to tell
+
+    def connect(self) -> Deferred[Tunnel]:
+        """Return a live tunnel; cancelling leaves nothing behind.
+
+        :raise TowerError: through the Deferred, with a text for the owner.
+        """
+        return Deferred.fromCoroutine(self._connect())
+
+    async def _connect(self) -> Tunnel:
+        registration = self._registrar.registration()
+        self._sent = registration.config
+        pipe, leftover = await self._dialer.dial(KUBESPHERE_V1)
+        config = registration.config
+        ssh = V1ClientTransport(
+            self._reactor, config, self._pinned, keepalive=self._keepalive, limits=self._limits
+        )
+        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True))
+        dialling = self._outgoing.for_tunnel(registration)
+        tunnel.lost.addCallback(_stop, dialling)
+        ssh.on_admitted = lambda: self._open_up(tunnel, config.name, dialling)
+        opened: Deferred[Tunnel] = Deferred(lambda _: pipe.abort())
+        ssh.ready.addCallback(_registered, tunnel).addCallbacks(opened.callback, opened.errback)
+        tunnel.start(leftover)
+        return await opened
+
+    def _open_up(self, tunnel: Tunnel, cluster: str, dialling: Dialling) -> None:
+        """Carry streams: an old proxy opens them before it has answered the registration."""
+        tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialling.accept)
+
+
+def _registered(proxy: V1Proxy, tunnel: Tunnel) -> Tunnel:
+    tunnel.fingerprint = proxy.fingerprint
+    return tunnel
+
+
+def _stop(reason: Exception, dialling: Dialling) -> Exception:
+    dialling.stop()
+    return reason
+
+
+class EitherUplink:
+    """Asks for tower-v2 first, and opens a tunnel by kubesphere-v1 if the server has nothing else.
+
+    For agents that know no host key: with a proxy that has one they do not go on without.
+    """
+
+    _log = Logger()
+
+    def __init__(self, dialer: Dialer, old: V1Uplink) -> None:
+        self._dialer = dialer
+        self._old = old
+
+    def connect(self) -> Deferred[Tunnel]:
+        """See `V1Uplink.connect`."""
+        return Deferred.fromCoroutine(self._connect())
+
+    async def _connect(self) -> Tunnel:
+        try:
+            connection, _ = await self._dialer.dial()
+        except NotSpoken as e:
+            self._log.info("no tower-v2 there ({reason}); trying kubesphere-v1", reason=str(e))
+            return await self._old.connect()
+        connection.abort()
+        raise NeedsHostKey(
+            f"{self._dialer.url} speaks tower-v2, which is safe only with the proxy's key: give --host-key "
+            "as 'tower join' prints it, in place of --insecure-v1-any-host-key"
+        )
