@@ -124,6 +124,19 @@ class ClustersTests(SynchronousTestCase):
         ports = {self.successResultOf(added).kubernetes_port for added in adding}
         self.assertEqual(len(ports), 50)
 
+    def test_different_ports_for_all(self) -> None:
+        """300 clusters that two proxies add in turn get 300 ports of the default range (hole 7)."""
+        proxies = [self.with_ports(range(6000, 7001)) for _ in range(2)]
+        self.store.holding = True
+        adding = [proxies[number % 2].add(f"c{number}") for number in range(300)]
+        self.store.release()
+        added = [self.successResultOf(one) for one in adding]
+        ports = {cluster.kubernetes_port for cluster in added}
+        self.assertEqual(len(ports), 300)
+        self.assertLessEqual(ports, set(range(6000, 7001)))
+        claims = {int(name): record.value["cluster"] for name, record in self.store.snapshot("ports").items()}
+        self.assertEqual(claims, {cluster.kubernetes_port: cluster.name for cluster in added})
+
     def test_same_name_in_a_race(self) -> None:
         """Of two who add the same name at the same time one succeeds."""
         self.store.holding = True

@@ -17,6 +17,7 @@ from tower.periodic import periodic
 from tower.revocation import Revocation
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
+from tower.v1.tokens import V1Tokens, id_of_token
 from tower.web.identity import Authenticator
 from tower.web.sessions import Sessions
 
@@ -27,6 +28,7 @@ class FakeTunnel:
     """A tunnel that only remembers why it was closed."""
 
     protocol = "tower-v2"
+    rewrite = None
 
     def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
         self.name, self.fingerprint = name, fingerprint
@@ -168,6 +170,26 @@ class RevocationTests(SynchronousTestCase):
         self.successResultOf(self.bench.tokens.revoke("alpha", "SHA256:a"))
         self.assertEqual(self.alpha.closed, ["this agent's key was revoked"])
         self.assertEqual(other.closed, [])
+
+    def test_token(self) -> None:
+        """Revoking a token of old agents cuts those that came by it, in that cluster alone."""
+        tokens = V1Tokens(self.bench.store, self.bench.clock)
+        minted = [self.successResultOf(tokens.mint("alpha", 32 * letter)) for letter in "xy"]
+        self.successResultOf(tokens.mint("beta", minted[0]))
+        revoked, kept = map(id_of_token, minted)
+        old = [
+            FakeTunnel("alpha", revoked),
+            FakeTunnel("alpha", revoked),
+            FakeTunnel("alpha", kept),
+            FakeTunnel("beta", revoked),
+        ]
+        for tunnel in old:
+            self.bench.tunnels.add(tunnel)
+        self.successResultOf(tokens.revoke("alpha", revoked))
+        why = ["this agent's token was revoked"]
+        self.assertEqual([tunnel.closed for tunnel in old], [why, why, [], []])
+        self.assertEqual(self.alpha.closed, [])
+        self.assertEqual(self.bench.tunnels.live("alpha"), [self.alpha, old[2]])
 
     def test_credential(self) -> None:
         """Revoking a credential ends what goes on with it."""

@@ -16,14 +16,17 @@ from typing import cast
 from twisted.internet import reactor as global_reactor
 from twisted.internet.defer import gatherResults
 from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests import stores
+from tower.clusters import Clusters
 from tower.errors import ConfigurationError
 from tower.records import Create, Expired, RecordMissing, StoreFailed, Update
 from tower.sqlite import BACKLOG, SQLiteStore
 from tower.sqlitefile import APPLICATION_ID, SCHEMA
+from tower.v1.tokens import V1Tokens
 
 reactor = cast(IReactorFromThreads, global_reactor)
 
@@ -44,6 +47,22 @@ async def write():
 from twisted.internet.defer import Deferred
 reactor.callWhenRunning(lambda: Deferred.fromCoroutine(write()))
 reactor.run()
+"""
+
+
+#: What the first release kept of a cluster with a join token.
+_BEFORE_V1 = f"""
+CREATE TABLE records (kind TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL, value TEXT NOT NULL,
+    PRIMARY KEY (kind, name)) WITHOUT ROWID;
+CREATE TABLE sequence (version INTEGER NOT NULL);
+INSERT INTO sequence VALUES (3);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = 1;
+INSERT INTO records VALUES ('clusters', 'alpha', 1, '{{"annotations":{{}},"conditions":[],
+    "created":1790000000.0,"enabled":true,"kubernetes_port":6000,"labels":{{}},"uid":"b7e0"}}');
+INSERT INTO records VALUES ('ports', '6000', 2, '{{"cluster":"alpha","cluster_uid":"b7e0"}}');
+INSERT INTO records VALUES ('jointokens', 'd1', 3, '{{"cluster":"alpha","cluster_uid":"b7e0","enrolled":[],
+    "expires":1790003600.0,"minted":1790000000.0,"uses":1}}');
 """
 
 
@@ -86,6 +105,25 @@ class SQLiteStoreTests(TestCase):
         self.assertRaises(Expired, again.changes, "clusters", 2)
         self.assertEqual(again.changes("clusters", 3), [])
         self.assertEqual((await again.create("clusters", "b", {})).version, 4)
+
+    async def test_older(self) -> None:
+        """A file from before there were tokens for old agents opens, and takes them."""
+        path = self.mktemp()
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.executescript(_BEFORE_V1)
+        connection.close()
+        store = SQLiteStore(reactor, path)
+        self.addCleanup(store.stop)
+        clusters = Clusters(store, range(6000, 6010), Clock())
+        self.addCleanup(clusters.stop)
+        (alpha,) = clusters.list()
+        self.assertEqual((alpha.name, alpha.kubernetes_port), ("alpha", 6000))
+        tokens = V1Tokens(store, Clock())
+        self.assertEqual(tokens.tokens("alpha"), [])
+        token = await tokens.mint("alpha")
+        self.assertEqual(tokens.check("alpha", token), tokens.tokens("alpha")[0].id)
+        await clusters.remove("alpha")
+        self.assertEqual(dict(store.snapshot("v1tokens")), {})
 
     async def test_private(self) -> None:
         """All of SQLite's files are the owner's alone, whatever the umask is."""

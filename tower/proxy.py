@@ -174,11 +174,14 @@ class Proxy(MultiService):
         authenticator = Authenticator(self._credentials, day)
         self._sessions = Sessions(authenticator)
         self._pool = ChannelPool(self._tunnels)
-        published = Published(options["host"], options["publish-service-address"], options["secure-port"])
+        published = Published(
+            options["host"], options["publish-service-address"], options["secure-port"], options["port"]
+        )
         issuer = Issuer(
             self._clusters,
             self._credentials,
             self._tokens,
+            self._old_tokens,
             self._users,
             self._authority,
             lambda: [key.fingerprint for key in self._host_keys],
@@ -192,6 +195,7 @@ class Proxy(MultiService):
             self._clusters,
             self._credentials,
             self._tokens,
+            self._old_tokens,
             self._tunnels,
             issuer,
             day,

@@ -15,11 +15,13 @@ from tower.credentials import Credential, Credentials
 from tower.records import Event, Watch
 from tower.store import IStore
 from tower.tunnels import Tunnels
+from tower.v1.tokens import KIND as V1_TOKENS
+from tower.v1.tokens import id_of
 from tower.web.sessions import Sessions
 
 
 class Revocation(Service):
-    """Cuts tunnels and sessions when a cluster, an agent's key or a credential is no good any more."""
+    """Cuts tunnels and sessions when a cluster, an agent's key or token, or a credential is good no more."""
 
     _log = Logger()
 
@@ -44,6 +46,7 @@ class Revocation(Service):
         self._watches = [
             self._clusters.watch(self._cluster_changed),
             self._store.watch("agentkeys", self._key_changed),
+            self._store.watch(V1_TOKENS, self._token_changed),
         ]
         self._credentials.watch_ends(self._credential_ended)
 
@@ -77,6 +80,11 @@ class Revocation(Service):
         if event.type == "DELETED":
             value: Any = event.record.value
             self._tunnels.cut(value["cluster"], "this agent's key was revoked", value["fingerprint"])
+
+    def _token_changed(self, event: Event) -> None:
+        if event.type == "DELETED":
+            value: Any = event.record.value
+            self._tunnels.cut(value["cluster"], "this agent's token was revoked", id_of(value["digest"]))
 
     def _credential_ended(self, credential: Credential) -> None:
         self._sessions.cut("the credential was revoked or has expired", credential=credential.id)

@@ -118,10 +118,11 @@ class ClusterTests(CommandTestCase):
         self.tunnels.add(FakeTunnel("alpha", FINGERPRINT))
         said = self.good("cluster", "agents", "alpha").splitlines()
         self.assertEqual(
-            re.split(" {3,}", said[0]), ["NAME", "ENROLLED", "ADDRESS", "SINCE", "VERSION", "ROUND TRIP"]
+            re.split(" {3,}", said[0]),
+            ["NAME", "ENROLLED", "ADDRESS", "SINCE", "VERSION", "ROUND TRIP", "PROTOCOL"],
         )
         self.assertEqual(said[1].split()[0], FINGERPRINT)
-        self.assertTrue(said[1].endswith("1.2.3     4.2ms"), said[1])
+        self.assertTrue(said[1].endswith("1.2.3     4.2ms        tower-v2"), said[1])
         answer = json.loads(self.good("cluster", "agents", "alpha", "-o", "json"))
         self.assertEqual(answer["items"][0]["status"]["tunnels"][0]["address"], "192.0.2.1:4711")
 
@@ -167,7 +168,7 @@ class JoinTests(CommandTestCase):
 class UnpublishedTests(CommandTestCase):
     """A proxy on all addresses that nobody gave a name."""
 
-    published = Published("0.0.0.0", None, 8443)
+    published = Published("0.0.0.0", None, 8443, 8080)
 
     def test_names_the_flag(self) -> None:
         """Neither join nor kubeconfig ever print 0.0.0.0 as an address; they name the flag."""

@@ -18,6 +18,7 @@ from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
+from tower.v1.tokens import V1Tokens
 from tower.web.api import Call
 from tower.web.issuing import Issuer, Published
 from tower.web.outcome import Outcome, Response, StreamingResponse
@@ -43,6 +44,7 @@ class FakeTunnel:
     round_trip: float = 0.0042
     streams: int = 3
     protocol: str = "tower-v2"
+    rewrite: None = None
     on_change: Callable[[], None] = lambda: None
 
     def open(self, target: str) -> Any:
@@ -101,7 +103,7 @@ def _name(item: dict[str, Any]) -> str:
 class ApiTestCase(SynchronousTestCase):
     """Gives each test a Tower of its own."""
 
-    published = Published("0.0.0.0", "tower.example.org", 8443)
+    published = Published("0.0.0.0", "tower.example.org", 8443, 8080)
     ports: range | None = range(6000, 6010)
 
     def setUp(self) -> None:
@@ -113,12 +115,14 @@ class ApiTestCase(SynchronousTestCase):
         self.clusters = Clusters(self.store, self.ports, clock)
         self.credentials = Credentials(self.store, clock, 86400.0)
         self.tokens = JoinTokens(self.store, clock)
+        self.v1_tokens = V1Tokens(self.store, clock)
         self.tunnels = Tunnels(clock, clock.seconds)
         self.users, self.serving = authority("users"), authority("serving")
         self.issuer = Issuer(
             self.clusters,
             self.credentials,
             self.tokens,
+            self.v1_tokens,
             self.users,
             self.serving,
             lambda: [HOST_KEY],
@@ -126,7 +130,14 @@ class ApiTestCase(SynchronousTestCase):
             clock,
         )
         self.api = tower_api(
-            self.store, self.clusters, self.credentials, self.tokens, self.tunnels, self.issuer, clock
+            self.store,
+            self.clusters,
+            self.credentials,
+            self.tokens,
+            self.v1_tokens,
+            self.tunnels,
+            self.issuer,
+            clock,
         )
 
     def ask(

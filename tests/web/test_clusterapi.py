@@ -110,7 +110,7 @@ class ReadingTests(ApiTestCase):
 class UnpublishedTests(ApiTestCase):
     """A proxy that nobody told how others reach it."""
 
-    published = Published("0.0.0.0", None, 8443)
+    published = Published("0.0.0.0", None, 8443, 8080)
 
     def test_no_endpoint(self) -> None:
         """The object names no endpoint rather than a wrong one."""

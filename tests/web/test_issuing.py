@@ -56,6 +56,8 @@ class JoinTokenTests(ApiTestCase):
             ({"uses": 0}, "uses 0"),
             ({"uses": True}, "spec.uses"),
             ({"frob": 1}, "ttl, uses"),
+            ({"protocol": "v3"}, "v2 or v1"),
+            ({"token": "t" * 16}, "protocol v1"),
             ([1], "spec"),
         ):
             refusal = self.refused(422, "POST", TOKENS, {"spec": spec})
@@ -71,19 +73,69 @@ class JoinTokenTests(ApiTestCase):
         self.assertEqual(self.refused(404, "POST", TOKENS, {}).details["kind"], "clusters")
 
 
+class V1JoinTokenTests(ApiTestCase):
+    """Tokens for agents of kubesphere-v1."""
+
+    def setUp(self) -> None:
+        """Have one cluster."""
+        super().setUp()
+        self.add("alpha")
+
+    def test_mint(self) -> None:
+        """The answer has all that such an agent can use, and the token is good."""
+        outcome = self.ask("POST", TOKENS, {"spec": {"protocol": "v1"}})
+        assert isinstance(outcome, Response)
+        self.assertEqual((outcome.code, dict(outcome.headers)[b"Cache-Control"]), (201, b"no-store"))
+        status = decoded(outcome)["status"]
+        self.assertEqual(self.v1_tokens.check("alpha", status["token"]), status["agent"])
+        self.assertEqual(status["proxyServer"], "http://tower.example.org:8080")
+        self.assertEqual(status["secureProxyServer"], "https://tower.example.org:8443")
+        self.assertEqual(status["certificateAuthority"].encode(), self.serving.pem)
+        self.assertNotIn(status["token"], repr(outcome))
+
+    def test_import(self) -> None:
+        """A token that agents have is taken over."""
+        status = decoded(self.ask("POST", TOKENS, {"spec": {"protocol": "v1", "token": "0f" * 32}}))["status"]
+        self.assertEqual(status["token"], "0f" * 32)
+        self.assertEqual(self.v1_tokens.check("alpha", "0f" * 32), status["agent"])
+
+    def test_disabled(self) -> None:
+        """A cluster may get its tokens before it is enabled."""
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        status = decoded(self.ask("POST", TOKENS, {"spec": {"protocol": "v1"}}))["status"]
+        self.successResultOf(self.clusters.set_enabled("alpha", True))
+        self.v1_tokens.check("alpha", status["token"])
+
+    def test_refused(self) -> None:
+        """What makes no sense for such agents is named; no token is in the text, and none is made."""
+        for spec, text in (
+            ({"ttl": "1h"}, "spec.ttl"),
+            ({"uses": 1}, "spec.uses"),
+            ({"token": 5}, "spec.token"),
+            ({"token": "s3cr3t"}, "16 to 1024"),
+            ({"token": "s3cr3t s3cr3t s3cr3t"}, "one word"),
+        ):
+            refusal = self.refused(422, "POST", TOKENS, {"spec": {"protocol": "v1", **spec}})
+            self.assertIn(text, str(refusal))
+            self.assertNotIn("s3cr3t", str(refusal))
+        self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
+        missing = f"{CLUSTERS}/beta/jointokens"
+        self.refused(404, "POST", missing, {"spec": {"protocol": "v1"}})
+
+
 class UnpublishedTests(ApiTestCase):
     """A proxy on all addresses that nobody gave a name."""
 
-    published = Published("0.0.0.0", None, 8443)
+    published = Published("0.0.0.0", None, 8443, 8080)
 
     def test_names_the_flag(self) -> None:
         """Neither joins nor kubeconfigs, but the flag to give."""
         self.add("alpha")
-        for path, body in ((TOKENS, {}), (KUBECONFIGS, JANE)):
+        for path, body in ((TOKENS, {}), (TOKENS, {"spec": {"protocol": "v1"}}), (KUBECONFIGS, JANE)):
             refusal = self.refused(422, "POST", path, body)
             self.assertIn("--publish-service-address", str(refusal))
-        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
-        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+        for kind in ("jointokens", "v1tokens", "credentials"):
+            self.assertEqual(dict(self.store.snapshot(kind)), {})
 
 
 class AddressTests(ApiTestCase):
@@ -91,10 +143,12 @@ class AddressTests(ApiTestCase):
 
     def test_authority(self) -> None:
         """A published address goes before the one listened on; IPv6 stands in brackets."""
-        self.assertEqual(Published("10.0.0.1", None, 8443).authority(), "10.0.0.1:8443")
-        self.assertEqual(Published("10.0.0.1", "t.example", 8443).authority(6001), "t.example:6001")
-        self.assertEqual(Published("fd00::1", None, 443).cluster_url("a"), "https://[fd00::1]:443/clusters/a")
-        self.assertFalse(Published("::", None, 443).is_known)
+        self.assertEqual(Published("10.0.0.1", None, 8443, 8080).authority(), "10.0.0.1:8443")
+        self.assertEqual(Published("10.0.0.1", "t.example", 8443, 8080).authority(6001), "t.example:6001")
+        self.assertEqual(
+            Published("fd00::1", None, 443, 80).cluster_url("a"), "https://[fd00::1]:443/clusters/a"
+        )
+        self.assertFalse(Published("::", None, 443, 80).is_known)
 
 
 class KubeconfigTests(ApiTestCase):

@@ -1,36 +1,14 @@
-"""The commands that hand out ways in: join lines, kubeconfigs, credentials."""
+"""The commands that hand out ways in for people: kubeconfigs, credentials."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
 from typing import Any
 
 from . import output
 from .client import GROUP_PATH, Client, quoted
 from .clusters import TABLE_ACCEPT, call_cluster
 from .errors import CallFailed, CommandFailed
-
-
-def join(client: Client, options: argparse.Namespace) -> str:
-    """Print the line that starts an agent; it holds a new join token."""
-    body = {
-        "apiVersion": "cluster.kubesphere.io/v1alpha1",
-        "kind": "JoinToken",
-        "spec": {"ttl": options.ttl, "uses": options.uses},
-    }
-    status = call_cluster(client, "POST", options.name, "/jointokens", body=body)["status"]
-    return join_line(options.name, status)
-
-
-def join_line(name: str, status: dict[str, Any]) -> str:
-    """Return the line to run where the cluster *name* is reachable; scripts rely on its form."""
-    words = ["env", f"TOWER_TOKEN={status['token']}", "twistd", "--pidfile=", "-n", "tower-agent"]
-    words += ["--name", name, "--proxy-server", status["proxyServer"]]
-    for fingerprint in status["hostKeys"]:
-        words += ["--host-key", fingerprint]
-    words += ["--ca-hash", status["caHash"]]
-    return shlex.join(words)
 
 
 def kubeconfig(client: Client, options: argparse.Namespace) -> str:

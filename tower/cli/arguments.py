@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import tower
 
-from . import access, clusters
+from . import access, clusters, joining
+from .manifest import IMAGE
 
 _EPILOG = """
 Tower's API is found in the state directory of a proxy that runs on this machine (--state-dir), or by an
@@ -97,13 +98,13 @@ def _clusters(commands: Commands[Parser]) -> None:
         (
             "agents",
             clusters.agents,
-            "show a cluster's enrolled keys and live tunnels",
-            "One line for each tunnel, and one for each key that has none.",
+            "show a cluster's enrolled keys, its tokens for old agents, and live tunnels",
+            "One line for each tunnel, and one for each key or token that has none.",
         ),
         (
             "revoke",
             clusters.revoke,
-            "take one agent's key back",
+            "take one agent's key back, or a token of old agents",
             "Its tunnels end at once; it needs a new join token to come back.",
         ),
     ):
@@ -114,7 +115,9 @@ def _clusters(commands: Commands[Parser]) -> None:
             _output(command, "table", "json", "yaml")
         if name == "revoke":
             command.add_argument(
-                "fingerprint", metavar="SHA256:...", help="the key, as 'cluster agents' shows it"
+                "fingerprint",
+                metavar="AGENT",
+                help="the key (SHA256:...) or token (v1:...), as 'cluster agents' shows it",
             )
     listing = _command(inner, "list", "show all clusters")
     _output(listing, "table", "wide", "json", "yaml", "name")
@@ -127,20 +130,39 @@ def _join(commands: Commands[Parser]) -> None:
         "join",
         "print the line that starts a cluster's agent",
         "The line holds a new join token, in its environment.  Add --kubeconfig K to it where the agent "
-        "runs, or nothing inside the cluster.",
+        "runs, or nothing inside the cluster.  With --protocol v1 the line is for the agent of KubeSphere "
+        "Tower, unchanged.  That agent has no key: its token has no end, is seen by whoever sees its command "
+        "line, and is in its log.",
     )
     join.add_argument("name", metavar="NAME", help="name of the cluster")
     join.add_argument(
-        "--ttl", metavar="T", default="1h", help="how long the token works (default: %(default)s)"
+        "--protocol",
+        choices=("v2", "v1"),
+        default="v2",
+        help="Tower's own agent, or the one of KubeSphere Tower (default: %(default)s)",
+    )
+    join.add_argument("--ttl", metavar="T", help="v2: how long the token works (default: 1h)")
+    join.add_argument(
+        "--uses", metavar="N", type=_count, help="v2: how many agents may join with it (default: 1)"
     )
     join.add_argument(
-        "--uses",
-        metavar="N",
-        type=_count,
-        default=1,
-        help="how many agents may join with it (default: %(default)s)",
+        "--token-file",
+        metavar="F",
+        help="v1: import the token in F (- is standard input), so that agents that have it need no change",
     )
-    join.set_defaults(run=access.join)
+    join.add_argument(
+        "--ca-file",
+        metavar="F",
+        help="v1: write this proxy's CA to F, and have the agent use https and verify the proxy by F",
+    )
+    join.add_argument(
+        "--format",
+        choices=("command", "manifest"),
+        default="command",
+        help="v1: a line, or objects for kubectl apply, with https and the CA (default: %(default)s)",
+    )
+    join.add_argument("--image", metavar="I", help=f"v1: image in the manifest (default: {IMAGE})")
+    join.set_defaults(run=joining.join)
 
 
 def _kubeconfig(commands: Commands[Parser]) -> None:

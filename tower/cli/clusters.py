@@ -108,14 +108,14 @@ def remove(client: Client, options: argparse.Namespace) -> str:
 
 
 def agents(client: Client, options: argparse.Namespace) -> str:
-    """Show the enrolled keys of a cluster and its live tunnels."""
+    """Show what lets agents into a cluster, and its live tunnels."""
     if options.output == "table":
         return _agents(client, options.name)
     return _structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
 
 
 def revoke(client: Client, options: argparse.Namespace) -> str:
-    """Take an agent's key back; its tunnels end at once."""
+    """Take an agent's key or a token back; its tunnels end at once."""
     name, fingerprint = options.name, options.fingerprint
     try:
         call_cluster(client, "DELETE", name, f"/agents/{quoted(fingerprint_segment(fingerprint))}")

@@ -95,7 +95,7 @@ class V1Tokens:
             raise Unauthorized(reason="unknown token")
         if not owner.value["enabled"]:
             raise Unauthorized(reason="the cluster is disabled")
-        return _id(digest)
+        return id_of(digest)
 
     def refusal(self, cluster: str, token_id: str) -> str | None:
         """Return why the token of that *id* does not let agents into *cluster*, for the log, or None."""
@@ -112,7 +112,7 @@ class V1Tokens:
         if owner is None:
             return []
         tokens = [
-            V1Token(cluster, _id(record.value["digest"]), record.value["minted"])
+            V1Token(cluster, id_of(record.value["digest"]), record.value["minted"])
             for record in self._of(owner)
         ]
         return sorted(tokens, key=lambda token: (token.minted, token.id))
@@ -162,7 +162,7 @@ class V1Tokens:
         except RecordExists as e:
             if not self._is_known(owner, digest):
                 raise Conflict(
-                    f"cluster {cluster} has another token with the id {_id(digest)}: take another token"
+                    f"cluster {cluster} has another token with the id {id_of(digest)}: take another token"
                 ) from e
         return token
 
@@ -203,8 +203,14 @@ def _digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _id(digest: str) -> str:
+def id_of(digest: str) -> str:
+    """Return the id of the token with that SHA-256."""
     return ID_PREFIX + digest[:_NAMED_BY]
+
+
+def id_of_token(token: str) -> str:
+    """Return the id of *token*."""
+    return id_of(_digest(token))
 
 
 def _name(uid: str, digest: str) -> str:

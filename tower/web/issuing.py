@@ -16,6 +16,7 @@ from tower.kube.kubeconfig import kubeconfig
 from tower.options import public_host
 from tower.pki import Authority
 from tower.quantities import format_duration, is_wildcard
+from tower.v1.tokens import V1Tokens, id_of_token
 
 from .identity import ADMINS, check_grant
 
@@ -45,11 +46,13 @@ class Published:
     :ivar host: `--host`.
     :ivar address: `--publish-service-address`.
     :ivar secure_port: the front door's.
+    :ivar plain_port: the one without TLS, for agents.
     """
 
     host: str
     address: str | None
     secure_port: int
+    plain_port: int
 
     @property
     def is_known(self) -> bool:
@@ -100,6 +103,24 @@ class Invitation:
     expires: float
 
 
+@frozen
+class V1Invitation:
+    """What agents of ``kubesphere-v1`` need in order to join.
+
+    :ivar token: it has no end.
+    :ivar id: names the token.
+    :ivar server: URL of the agent endpoint without TLS, which works with nothing else.
+    :ivar secure_server: of the one with TLS; such agents verify its certificate by the CAs of their system.
+    :ivar ca_pem: the authority behind that certificate, where the system does not have it.
+    """
+
+    token: str = field(repr=False)
+    id: str
+    server: str
+    secure_server: str
+    ca_pem: bytes
+
+
 class Issuer:
     """Issues.
 
@@ -114,6 +135,7 @@ class Issuer:
         clusters: Clusters,
         credentials: Credentials,
         tokens: JoinTokens,
+        v1_tokens: V1Tokens,
         users: Authority,
         serving: Serves,
         host_keys: Callable[[], Sequence[str]],
@@ -124,6 +146,7 @@ class Issuer:
         self._clusters = clusters
         self._credentials = credentials
         self._tokens = tokens
+        self._v1_tokens = v1_tokens
         self._users = users
         self._serving = serving
         self._host_keys = host_keys
@@ -140,6 +163,20 @@ class Issuer:
         expires = self._clock.seconds() + ttl
         token = await self._tokens.mint(name, ttl, uses)
         return Invitation(token, server, list(self._host_keys()), self._serving.hash, expires)
+
+    async def v1_invitation(self, name: str, token: str | None = None) -> V1Invitation:
+        """Return what lets agents of ``kubesphere-v1`` join a cluster.
+
+        :param token: one that they have already; None makes a new one.
+        :raise TowerError: the cluster is not there, or a value makes no sense.
+        """
+        self._clusters.require(name)
+        published = self.published
+        server = f"http://{published.authority(published.plain_port)}"
+        token = await self._v1_tokens.mint(name, token)
+        return V1Invitation(
+            token, id_of_token(token), server, f"https://{published.authority()}", self._serving.pem
+        )
 
     async def kubeconfig(
         self,

@@ -24,7 +24,10 @@ class JoinTokensApi:
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.clusterapi.Below`."""
-        spec = await posted(call, below, "JoinToken", {"ttl", "uses"})
+        spec = await posted(call, below, "JoinToken", {"ttl", "uses", "protocol", "token"})
+        if _choice(spec, "protocol", ("v2", "v1")) == "v1":
+            return await self._v1(cluster, spec)
+        _without(spec, ("token",), "only agents of v1 bring tokens of their own: add protocol v1")
         uses = spec.get("uses", 1)
         if isinstance(uses, bool) or not isinstance(uses, int):
             raise Invalid(f"spec.uses: {uses!r}: must be a number from 1 on")
@@ -41,6 +44,24 @@ class JoinTokensApi:
                 "hostKeys": list(invitation.host_keys),
                 "caHash": invitation.ca_hash,
                 "expirationTimestamp": timestamp(invitation.expires),
+            },
+        )
+
+    async def _v1(self, cluster: Cluster, spec: dict[str, Any]) -> Outcome:
+        _without(spec, ("ttl", "uses"), "tokens of v1 have no end: old agents never get another one")
+        token = spec.get("token")
+        if token is not None and not isinstance(token, str):
+            raise Invalid("spec.token: must be a string")
+        invitation = await self._issuer.v1_invitation(cluster.name, token)
+        return created(
+            "JoinToken",
+            cluster.name,
+            {
+                "token": invitation.token,
+                "agent": invitation.id,
+                "proxyServer": invitation.server,
+                "secureProxyServer": invitation.secure_server,
+                "certificateAuthority": invitation.ca_pem.decode("ascii"),
             },
         )
 
@@ -105,6 +126,12 @@ def _ttl(spec: dict[str, Any]) -> float | None:
         return parse_duration(text if isinstance(text, str) else "")
     except ValueError as e:
         raise Invalid(f"ttl {text!r} {e}") from e
+
+
+def _without(spec: dict[str, Any], keys: tuple[str, ...], why: str) -> None:
+    for key in keys:
+        if spec.get(key) is not None:
+            raise Invalid(f"spec.{key}: not for these agents: {why}")
 
 
 def _choice(spec: dict[str, Any], key: str, choices: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
 from tower.store import IStore
 from tower.tunnels import Tunnels
+from tower.v1.tokens import V1Tokens
 
 from .agentapi import AgentsApi
 from .api import Api
@@ -21,6 +22,7 @@ def tower_api(
     clusters: Clusters,
     credentials: Credentials,
     tokens: JoinTokens,
+    v1_tokens: V1Tokens,
     tunnels: Tunnels,
     issuer: Issuer,
     clock: Clock,
@@ -30,7 +32,7 @@ def tower_api(
     :param clock: the reactor; its ``seconds()`` count from the epoch.
     """
     below: dict[str, Below] = {
-        "agents": AgentsApi(tokens, tunnels, clock),
+        "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
         "jointokens": JoinTokensApi(issuer),
         "kubeconfigs": KubeconfigsApi(issuer),
     }
