@@ -32,6 +32,7 @@ class TLSEnded(Exception):
 
 class TLSSession:
     """:param server_hostname: name to verify and to send as SNI; None on the server's side.
+    :param session: an earlier one with the same server and context, by which the handshake is shorter.
     :ivar more: whether something can be read at once.
     """
 
@@ -50,7 +51,12 @@ class TLSSession:
     )
 
     def __init__(
-        self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+        self,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        session: ssl.SSLSession | None = None,
     ) -> None:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -60,7 +66,11 @@ class TLSSession:
         self._position = 0
         self._missing = 0  # of the record that OpenSSL has the beginning of
         self.object = context.wrap_bio(
-            self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
+            self._incoming,
+            self._outgoing,
+            server_side=server_side,
+            server_hostname=server_hostname,
+            session=session,
         )
 
     @property

@@ -21,7 +21,7 @@ from tower.conch.opening import TunnelLost
 from tower.connecting import ConnectFailed
 from tower.tls import PIECE, TLSEnded, TLSSession
 from tower.tlsconnection import TLSFailed
-from tower.v1.tlspipe import HANDSHAKE_TIMEOUT, TLSPipe
+from tower.v1.tlspipe import HANDSHAKE_TIMEOUT, Resumption, TLSPipe
 
 BULK = random.Random(5).randbytes(3 << 20)
 
@@ -172,6 +172,26 @@ class HandshakeTests(Ends):
         pipe.finish()
         self.muxes.pump()
         self.assertTrue(server.got == BULK and server.has_ended)
+
+    def test_resumed(self) -> None:
+        """The second handshake with a server is a short one, and so are those after it."""
+        resumption = Resumption()
+        for version in VERSIONS:
+            reused = []
+            for _ in range(3):
+                near, far = self.channels()
+                server = Server(far, version)
+                far.resume()
+                pipe = TLSPipe(near, client_context(), HOST, self.clock, resumption)
+                pipe.receiver = recorder = Recorder()
+                pipe.resume()
+                self.muxes.pump()
+                server.send(b"x")
+                self.muxes.pump()
+                self.assertEqual(recorder.got, b"x")
+                reused.append(server.session.object.session_reused)
+                pipe.abort()
+            self.assertEqual(reused, [False, True, True])
 
     def test_closed_before(self) -> None:
         """Closing during the handshake sends what there is first; else there is nothing to do."""

@@ -92,7 +92,7 @@ class V1Tunnel:
     def _secure(self, channel: Channel) -> Deferred[Any]:
         credential = self._credential
         securing: Deferred[Any] = TLSPipe(
-            channel, credential.context, credential.server_name, self._clock
+            channel, credential.context, credential.server_name, self._clock, credential.resumption
         ).secured
         return securing.addErrback(_not_secured)
 
