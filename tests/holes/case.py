@@ -1,0 +1,43 @@
+"""What the tests of holes have in common: a Tower in memory, with one cluster and its agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.holes.agentkit import MemoryAgent
+from tests.holes.towerkit import MemoryTower, status_of
+from tests.pipes import FakePipe
+from tests.web.gatewaykit import FakeUser, get, ok
+
+
+class HoleTestCase(SynchronousTestCase):
+    """Each test has a proxy, a cluster alpha with the port 6000, and nobody connected."""
+
+    def setUp(self) -> None:
+        """Start the proxy."""
+        self.tower = MemoryTower()
+        self.addCleanup(self.tower.stop)
+        self.alpha = self.tower.add("alpha")
+
+    def agent(self, **options: Any) -> MemoryAgent:
+        """Have an agent of alpha connect."""
+        agent = MemoryAgent(self.tower, token=self.tower.token("alpha"), **options).start()
+        self.addCleanup(self.tower.pump)
+        self.addCleanup(agent.service.stopService)
+        return agent
+
+    def through(self, agent: MemoryAgent, user: FakeUser, target: bytes, *fields: bytes) -> bytes:
+        """Have *user*'s request answered by the API server; return what the API server was asked."""
+        self.tower.ask(user, get(target, *fields))
+        server = agent.servers[-1]
+        asked = server.taken()
+        server.deliver(ok())
+        self.tower.pump()
+        self.assertEqual(status_of(user.taken()), 200)
+        return asked
+
+    def server(self, agent: MemoryAgent) -> FakePipe:
+        """Return the API server's end of the last connection that *agent* opened."""
+        return agent.servers[-1]

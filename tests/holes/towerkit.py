@@ -1,0 +1,279 @@
+"""A whole Tower in memory: the parts of `tower.proxy.Proxy` and of agents, with pipes in place of sockets.
+
+Users are `FakeUser`s that come by the front door or by a cluster's port, API servers are `FakePipe`s that the
+agents dial, and between proxy and agent run real HTTP, real frames and real SSH.  Time is the test's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.testing import MemoryReactorClock
+from twisted.python.failure import Failure
+
+from tests.conch.tunnels import MemoryPipe
+from tests.stores import HeldStore
+from tests.web.gatewaykit import FakeUser, Nobody
+from tower.availability import Availability
+from tower.budget import Budget
+from tower.clusters import Cluster, Clusters
+from tower.conch.keys import KeyPair
+from tower.credentials import Credentials
+from tower.jointokens import JoinTokens
+from tower.reception import Reception
+from tower.revocation import Revocation
+from tower.tunnels import Tunnels
+from tower.v1.reception import V1Reception
+from tower.v1.tokens import V1Tokens
+from tower.web.agents import AgentEndpoint
+from tower.web.chain import identification, user_chain
+from tower.web.clusterproxy import ClusterProxies, KubernetesDoors
+from tower.web.gateway import Gateway, Router
+from tower.web.identity import Authenticator
+from tower.web.outcome import Response
+from tower.web.router import ClusterPort, FrontDoor, PlainPort
+from tower.web.sessions import Sessions
+from tower.web.standing import Rights
+from tower.web.upstream import ChannelPool
+
+T = TypeVar("T")
+
+#: When it all happens, s since the epoch.
+NOW = 1_800_000_000.0
+
+KEEPALIVE = 10.0
+HOST_KEY = KeyPair.generate()
+AGENT_KEY = KeyPair.generate()
+AGENT_TOKEN = "agents-own-token"
+
+UPGRADE = (
+    b"GET /agent HTTP/1.1\r\nHost: tower\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: tower-v2\r\n\r\n"
+)
+
+
+class Machine(MemoryReactorClock):
+    """A reactor whose ports exist in memory.
+
+    :ivar open: the factories of the open ports, by number.
+    :ivar opened: every port that was ever opened, in order: number and interface.
+    :ivar taken: numbers that somebody else listens on.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.advance(NOW)
+        self.open: dict[int, Any] = {}
+        self.opened: list[tuple[int, str]] = []
+        self.taken: set[int] = set()
+
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
+        """Open a port, until its service stops it."""
+        if port in self.taken or port in self.open:
+            raise CannotListenError(interface, port, OSError(98, "Address already in use"))
+        self.open[port] = factory
+        self.opened.append((port, interface))
+        listening = super().listenTCP(port, factory, backlog, interface)
+        listening.stopListening = lambda: self._close(port)
+        return listening
+
+    def _close(self, port: int) -> None:
+        del self.open[port]
+
+
+class Line(MemoryPipe):
+    """One end of an agent's connection, for a gateway and for a tunnel.
+
+    :ivar frozen: nothing goes from this end, as when a process is stopped.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.receiver = Nobody()
+        self.room = 1 << 24
+        self.frozen = False
+
+    @classmethod
+    def pair(cls) -> tuple[Line, Line]:
+        """Return both ends of a new connection."""
+        near, far = cls(), cls()
+        near.other, far.other = far, near
+        return near, far
+
+    def carry(self, size: int) -> bool:
+        """See `MemoryPipe.carry`."""
+        return not self.frozen and super().carry(size)
+
+    def peer_certificate(self) -> bytes | None:
+        """Return no certificate."""
+        return None
+
+
+class MemoryTower:
+    """The proxy.
+
+    :param store: of an earlier run.
+    :ivar lines: the proxy's ends of the connections of agents, and after each the agent's end.
+    """
+
+    def __init__(self, ports: range | None = range(6000, 6010), store: HeldStore | None = None) -> None:
+        self.machine = machine = Machine()
+        self.store = store or HeldStore()
+        self.clusters = Clusters(self.store, ports, machine)
+        self.credentials = Credentials(self.store, machine, 86400.0)
+        self.tokens = JoinTokens(self.store, machine)
+        self.tunnels = Tunnels(machine, machine.seconds)
+        self.budget = Budget(32 << 20)
+        authenticator = Authenticator(self.credentials, machine)
+        self.sessions = Sessions(authenticator)
+        self.pool = ChannelPool(self.tunnels)
+        self.reception = Reception(
+            machine,
+            self.tunnels,
+            self.tokens,
+            [HOST_KEY],
+            self.budget,
+            keepalive=KEEPALIVE,
+            epoch=machine.seconds,
+        )
+        self.old_tokens = V1Tokens(self.store, machine)
+        old = V1Reception(machine, self.reception, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
+        self.endpoint = AgentEndpoint(
+            machine, {b"tower-v2": self.reception.opened, b"kubesphere-v1": old.opened}
+        )
+        rights = Rights(self.store, machine.seconds)
+        chain = user_chain(authenticator, self.clusters.get)
+        self.front = self._gateway(
+            FrontDoor(
+                chain,
+                identification(authenticator),
+                lambda request: Response(200, b"API"),
+                self.endpoint.accept,
+                rights,
+            )
+        )
+        self.plain = self._gateway(PlainPort(self.endpoint.accept))
+        doors = KubernetesDoors(
+            machine, self.clusters, "127.0.0.1", lambda name: self._gateway(ClusterPort(chain, name, rights))
+        )
+        self.ports = ClusterProxies(self.clusters, doors)
+        self.availability = Availability(machine, self.clusters, self.tunnels)
+        self.lines: list[Line] = []
+        self._services = [
+            Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
+            self.availability,
+            self.reception,
+            self.ports,
+        ]
+        for service in self._services:
+            service.startService()
+
+    def _gateway(self, router: Router) -> Gateway:
+        return Gateway(self.machine, router, self.pool, self.sessions, budget=self.budget)
+
+    def stop(self) -> None:
+        """Let go of everything."""
+        for line in self.lines:
+            if not line.gone:
+                line.lose()
+        for service in reversed(self._services):
+            service.stopService()
+
+    # What the test does
+
+    def add(self, name: str) -> Cluster:
+        """Add a cluster."""
+        return done(self.clusters.add(name))
+
+    def token(self, cluster: str, uses: int = 1) -> str:
+        """Return a join token."""
+        return done(self.tokens.mint(cluster, uses=uses))
+
+    def credential(self, cluster: str, user: str = "jane") -> bytes:
+        """Return a field line with the bearer token of a user of *cluster*."""
+        _, secret = done(self.credentials.issue_token(cluster, user, ["dev"], 3600.0))
+        return b"Authorization: Bearer " + secret.encode()
+
+    def user(self, port: int | None = None) -> FakeUser:
+        """Have somebody connect without a certificate, to the front door or to a cluster's port."""
+        user = FakeUser()
+        user.certificate = None
+        self._connect(user, port)
+        return user
+
+    def _connect(self, pipe: Any, port: int | None) -> None:
+        if port is not None:
+            self.machine.open[port].buildProtocol(IPv4Address("TCP", "192.0.2.7", 1)).makeConnection(pipe)
+            return
+        pipe.receiver = self.front.accept(pipe)
+        pipe.resume()
+
+    def ask(self, user: FakeUser, request: bytes) -> bytes:
+        """Have *user* ask; return what came back so far."""
+        user.deliver(request)
+        self.pump()
+        return user.taken()
+
+    def line(self) -> Line:
+        """Have an agent's connection come to the plain port; return the agent's end."""
+        near, far = Line.pair()
+        self.lines += [near, far]
+        receiver = self.plain.accept(near)
+        assert receiver is not None
+        near.receiver = receiver
+        near.resume()
+        return far
+
+    def pump(self) -> None:
+        """Carry what there is, and do what is due now, until nothing moves."""
+        for _ in range(100_000):
+            self.machine.advance(0)
+            moved = [line.carry(1 << 20) for line in self.lines]
+            busy = any(c.getTime() <= self.machine.seconds() for c in self.machine.getDelayedCalls())
+            if not any(moved) and not busy:
+                break
+        else:
+            raise AssertionError("it never comes to rest")
+        self.lines = [line for line in self.lines if not line.gone]
+
+    def carry(self, limit: int) -> bool:
+        """Carry so many bytes and no more; return whether that was all there is to say."""
+        while True:
+            self.machine.advance(0)
+            moved = 0
+            for line in self.lines:
+                size = min(limit - moved, 64, len(line.waiting))
+                if size and line.carry(size):
+                    moved += size
+            limit -= moved
+            busy = any(c.getTime() <= self.machine.seconds() for c in self.machine.getDelayedCalls())
+            if not moved and not busy:
+                return limit > 0
+
+    def sweep(self, seconds: int) -> None:
+        """Let time pass, with all that is done once a second."""
+        for _ in range(seconds):
+            self.machine.advance(1.0)
+            for gateway in (self.front, self.plain, self.ports):
+                gateway.sweep()
+            self.pump()
+
+
+def done(answer: Deferred[T]) -> T:
+    """Return the result of what is done already."""
+    results: list[T] = []
+    failures: list[Failure] = []
+    answer.addCallbacks(results.append, failures.append)
+    for failure in failures:
+        failure.raiseException()
+    (result,) = results
+    return result
+
+
+def status_of(answer: bytes) -> int:
+    """Return the code of an HTTP answer; 0 for none."""
+    return int(answer[9:12]) if answer.startswith(b"HTTP/1.1 ") else 0
