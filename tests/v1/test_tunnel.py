@@ -63,7 +63,7 @@ class V1TunnelTests(SynchronousTestCase):
         tunnel = self.tunnel
         self.assertEqual(
             (tunnel.name, tunnel.fingerprint, tunnel.version, tunnel.peer, tunnel.server, tunnel.protocol),
-            ("alpha", TOKEN_ID, "v0.2.1", "192.0.2.1:4321", b"10.96.0.1:443", "kubesphere-v1"),
+            ("alpha", TOKEN_ID, "v0.2.1", "192.0.2.1:4321", b"10.96.0.1", "kubesphere-v1"),
         )
         self.assertEqual((tunnel.round_trip, tunnel.streams, tunnel.draining), (0.1, 3, False))
         self.assertNotIn("bearer", repr(vars(tunnel)))
@@ -126,9 +126,7 @@ class V1TunnelTests(SynchronousTestCase):
         """A request goes with the agent's credential and in the user's name."""
         self.assertEqual(
             self.tunnel.rewrite(HEAD + JANE + REST, False),
-            HEAD
-            + JANE
-            + b"Accept: */*\r\nHost: 10.96.0.1:443\r\nAuthorization: Bearer bearer-of-alpha\r\n\r\n",
+            HEAD + JANE + b"Accept: */*\r\nHost: 10.96.0.1\r\nAuthorization: Bearer bearer-of-alpha\r\n\r\n",
         )
 
     def test_nobody(self) -> None:
@@ -156,6 +154,6 @@ class V1TunnelTests(SynchronousTestCase):
         self.assertEqual(
             self.tunnel.rewrite(head, True),
             HEAD
-            + b"Host: 10.96.0.1:443\r\nAuthorization: Bearer bearer-of-alpha\r\n"
+            + b"Host: 10.96.0.1\r\nAuthorization: Bearer bearer-of-alpha\r\n"
             + b"Impersonate-User: joe\r\nCookie: b\r\n\r\n",
         )

@@ -62,7 +62,7 @@ class V1Tunnel:
         self.credential_expires = credential.expires
         self.name, self.fingerprint, self.version = agent.name, agent.fingerprint, config.version
         self.peer, self.since = tunnel.peer, tunnel.since
-        self.server = config.kubernetes.encode()
+        self.server = credential.address.encode()  # as in the Host fields that it gets
         self.on_change: Callable[[], None] = lambda: None
 
     @property
