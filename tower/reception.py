@@ -92,7 +92,7 @@ class Reception(Service):
         :param on_text: called when text messages come, which else end the connection.
         :return: fires once the agent is let in or gone.
         """
-        reader = FrameReader(from_client=True)
+        reader = FrameReader(from_client=True, on_text=on_text)
         tunnel = Tunnel(self._reactor, pipe, ssh, reader, _TO_AGENT)
         self._open[tunnel] = None
         tunnel.lost.addCallback(self._gone, tunnel)

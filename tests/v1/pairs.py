@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from tests.conch.pairs import HOST_KEY, Ends
 from tower.conch.client import Client
 from tower.conch.enrol import CONNECTION, MSG_USERAUTH_REQUEST
-from tower.conch.limits import DEFAULT_LIMITS, Limits
+from tower.conch.limits import Limits
 from tower.conch.requests import Answer
 from tower.conch.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 from tower.errors import PeerError, Unauthorized
@@ -74,7 +74,7 @@ class OldAgent(Client):
     answers: ClassVar[Mapping[bytes, Answer]] = {}
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, 0.0, DEFAULT_LIMITS)
+        super().__init__(clock, 0.0, Limits(handshake=1e6))
         self.auth = self.asks = OldAuth(self)
 
     def mistrust(self, seen: str) -> PeerError | None:

@@ -15,6 +15,7 @@ from tower.budget import Budget
 from tower.conch.keys import KeyPair
 from tower.conch.requests import RequestRefused, Unanswered
 from tower.conch.tunnel import Tunnel
+from tower.pipes import UNHEARD
 from tower.reception import Reception
 from tower.v1.config import CONFIG, AgentConfig
 from tower.v1.reception import V1Reception
@@ -27,7 +28,10 @@ class Agent(OldAgent):
     """An old agent that says its config when it is let in.
 
     :ivar answer: what the proxy says to it.
+    :ivar gone: fires with why its connection ended.
     """
+
+    gone: Deferred[Exception]
 
     def __init__(self, clock: Any, config: AgentConfig) -> None:
         super().__init__(clock)
@@ -71,6 +75,7 @@ class V1ReceptionTests(SynchronousTestCase):
         tunnel = Tunnel(
             self.bench.clock, far, agent, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
+        agent.gone = tunnel.lost
         settled = self.old.opened(near, b"")
         tunnel.start()
         self.pump()
@@ -125,12 +130,13 @@ class V1ReceptionTests(SynchronousTestCase):
         agent, _ = self.connect()
         self.bench.tunnels.cut("alpha", "the token was revoked", self.tokens.tokens("alpha")[0].id)
         self.pump()
-        self.assertIn("the token was revoked", str(self.successResultOf(agent.lost)))
+        self.assertIn("the token was revoked", str(self.successResultOf(agent.gone)))
 
     def test_lost_early(self) -> None:
         """An agent that goes before it has said who it is was never there."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
+        far.receiver = UNHEARD
         settled = self.old.opened(near, b"")
         near.lose()
         self.successResultOf(settled)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import evolve
-from tower.v1.credential import MemberCredential
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -13,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.pipes import FakePipe
 from tests.v1.pairs import GOOD, TOKEN_ID
 from tower.conch.opening import StreamRefused
+from tower.v1.credential import MemberCredential
 from tower.v1.server import V1Agent
 from tower.v1.tunnel import V1Tunnel
 from tower.web.status import Refusal
