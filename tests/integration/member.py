@@ -1,4 +1,4 @@
-"""A real Kubernetes API server as the member cluster; one for a whole run of the tests."""
+"""Real Kubernetes API servers as member clusters; one of them is there for a whole run of the tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,61 +21,99 @@ REALCLUSTER = HERE / "realcluster" / "realcluster"
 AGENT_RIGHTS = HERE.parent.parent / "deploy" / "agent-rbac.yaml"
 BUILD_PATIENCE = 900.0  # s, on a machine that never built it
 START_PATIENCE = 90.0  # s
+LITTLE = 100  # requests; every run of kubectl's operations makes many more
 
-# People of the group dev may do everything in this cluster; jane alone may nothing.
-PEOPLE_RIGHTS = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "developers"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}],
+
+def _everything(name: str, subject: dict[str, str]) -> dict[str, Any]:
+    """Return the object that lets somebody do everything in the cluster."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [subject],
+    }
+
+
+# People of the group dev may do everything in this cluster, as KubeSphere's agents may; jane alone may nothing.
+_DEV = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}
+_MIGHTY = {"name": "mighty-agent", "namespace": "tower-system"}
+RIGHTS = {
+    "apiVersion": "v1",
+    "kind": "List",
+    "items": [
+        _everything("developers", _DEV),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _MIGHTY},
+        _everything("mighty-agent", {"kind": "ServiceAccount", **_MIGHTY}),
+    ],
 }
 
 
-class Member:
-    """The real API server.
+@dataclass(frozen=True)
+class Access:
+    """One service account's way in.
 
-    :ivar admin: kubeconfig of an administrator who does not go through Tower.
-    :ivar agent: kubeconfig of the service account with the rights of ``deploy/agent-rbac.yaml``.
-    :ivar agent_token: the token in it.
+    :ivar user: what the API server calls it.
+    :ivar token: what it shows.
+    :ivar token_file: the same in a file.
+    :ivar kubeconfig: the same with everything else.
     """
 
-    def __init__(self, folder: Path) -> None:
+    user: str
+    token: str
+    token_file: Path
+    kubeconfig: Path
+
+
+class Member:
+    """A real API server.
+
+    :param folder: for what is written here.
+    :param place: where ``realcluster`` keeps the cluster.
+    :ivar admin: kubeconfig of an administrator who does not go through Tower.
+    :ivar least: a service account with the rights of ``deploy/agent-rbac.yaml``.
+    :ivar mighty: a service account that may do everything, as those of KubeSphere's agents.
+    """
+
+    least: Access
+    mighty: Access
+
+    def __init__(self, folder: Path, place: Path) -> None:
         self.folder = folder
-        self.admin = folder / "cluster" / "admin.kubeconfig"
-        self.agent = folder / "agent.kubeconfig"
-        self.agent_token = ""
-        argv = [sys.executable, str(REALCLUSTER), "up", "--dir", str(folder / "cluster")]
-        self._program = Program("realcluster", argv, folder)
+        self.place = place
+        self.admin = place / "admin.kubeconfig"
 
-    def start(self) -> None:
-        """Build what is not built yet, start, and create the rights of the agent and of the people."""
-        built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
-        if built.returncode:
-            raise AssertionError(built.stderr.decode(errors="replace"))
-        self._program.start()
-        wait_for("the real API server", self._is_up, START_PATIENCE, 0.1)
+    def prepare(self) -> None:
+        """Create the rights of the agents and of the people."""
+        self.folder.mkdir(exist_ok=True)
         self.kubectl("apply", "-f", str(AGENT_RIGHTS))
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(PEOPLE_RIGHTS).encode())
-        token = self.kubectl("-n", "tower-system", "create", "token", "tower-agent", "--duration=24h")
-        self.agent_token = token.strip()
-        self._write_agent_kubeconfig()
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(RIGHTS).encode())
+        self.least, self.mighty = self._access("tower-agent"), self._access("mighty-agent")
 
-    def stop(self) -> None:
-        """End it and remove what it has written."""
-        self._program.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _is_up(self) -> bool:
-        if not self._program.running():
-            raise AssertionError(f"the real API server ended: {self._program.tail()}")
-        return (self.folder / "cluster" / "info.json").exists()
+    def up(self) -> bool:
+        """Say whether it is ready for `prepare`."""
+        return (self.place / "info.json").exists()
 
     @property
     def info(self) -> dict[str, Any]:
         """What ``realcluster`` tells about itself."""
-        told: dict[str, Any] = json.loads((self.folder / "cluster" / "info.json").read_text())
+        told: dict[str, Any] = json.loads((self.place / "info.json").read_text())
         return told
+
+    @property
+    def agent(self) -> Path:
+        """The kubeconfig that Tower's agents get."""
+        return self.least.kubeconfig
+
+    @property
+    def ca(self) -> Path:
+        """The file with the CA of the API server."""
+        return self.place / "ca.crt"
+
+    @property
+    def service(self) -> str:
+        """The ``host:port`` of the API server."""
+        return str(self.info["server"]).removeprefix("https://")
 
     def kubectl(self, *arguments: str, stdin: bytes = b"") -> str:
         """Run the newest kubectl as the administrator, not through Tower; return its output."""
@@ -87,27 +126,83 @@ class Member:
 
     def audit(self, since: int = 0) -> list[dict[str, Any]]:
         """Return the API server's audit log from byte *since* on."""
-        with (self.folder / "cluster" / "audit.log").open("rb") as log:
+        with (self.place / "audit.log").open("rb") as log:
             log.seek(since)
             return [json.loads(line) for line in log if line.endswith(b"\n")]
 
     def audit_size(self) -> int:
         """Return how long the audit log is, B."""
-        return (self.folder / "cluster" / "audit.log").stat().st_size
+        return (self.place / "audit.log").stat().st_size
 
-    def _write_agent_kubeconfig(self) -> None:
-        ca = (self.folder / "cluster" / "ca.crt").read_bytes()
-        cluster = {"server": self.info["server"], "certificate-authority-data": base64.b64encode(ca).decode()}
+    def acted(self, access: Access, since: int) -> set[str]:
+        """Return the names in which a service account has done something after byte *since* of the audit log.
+
+        :raise AssertionError: it has done next to nothing.
+        """
+        events = [event for event in self.audit(since) if event["user"]["username"] == access.user]
+        if len(events) <= LITTLE:
+            raise AssertionError(f"{access.user} has done {len(events)} things only")
+        return {event.get("impersonatedUser", event["user"])["username"] for event in events}
+
+    def _access(self, account: str) -> Access:
+        """Have a token for a service account."""
+        created = self.kubectl("-n", "tower-system", "create", "token", account, "--duration=24h")
+        token = created.strip()
+        ca = base64.b64encode(self.ca.read_bytes()).decode()
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "member", "cluster": cluster}],
-            "users": [{"name": "agent", "user": {"token": self.agent_token}}],
+            "clusters": [
+                {
+                    "name": "member",
+                    "cluster": {"server": self.info["server"], "certificate-authority-data": ca},
+                }
+            ],
+            "users": [{"name": "agent", "user": {"token": token}}],
             "contexts": [{"name": "member", "context": {"cluster": "member", "user": "agent"}}],
             "current-context": "member",
         }
-        self.agent.touch(0o600)
-        self.agent.write_text(json.dumps(config))
+        kubeconfig, token_file = self.folder / f"{account}.kubeconfig", self.folder / f"{account}.token"
+        for path, text in ((kubeconfig, json.dumps(config)), (token_file, token)):
+            path.touch(0o600)
+            path.write_text(text)
+        return Access(f"system:serviceaccount:tower-system:{account}", token, token_file, kubeconfig)
+
+
+class Members:
+    """Real API servers that start and end together.
+
+    :param folder: for everything of theirs; removed in the end.
+    :ivar members: they are here, prepared, after `start`.
+    """
+
+    def __init__(self, folder: Path, count: int = 1) -> None:
+        self._folder = folder
+        place = folder / "real"
+        places = [place] if count == 1 else [place / f"real-{number}" for number in range(1, count + 1)]
+        self.members = [Member(folder / f"member-{number}", each) for number, each in enumerate(places, 1)]
+        argv = [sys.executable, str(REALCLUSTER), "up", f"--dir={place}", f"--clusters={count}"]
+        self._program = Program("realcluster", argv, folder)
+
+    def start(self) -> None:
+        """Build what is not built yet, start, and create the rights of the agents and of the people."""
+        built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
+        if built.returncode:
+            raise AssertionError(built.stderr.decode(errors="replace"))
+        self._program.start()
+        wait_for("the real API servers", self._are_up, START_PATIENCE, 0.1)
+        for each in self.members:
+            each.prepare()
+
+    def stop(self) -> None:
+        """End them and remove what they have written."""
+        self._program.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _are_up(self) -> bool:
+        if not self._program.running():
+            raise AssertionError(f"the real API servers ended: {self._program.tail()}")
+        return all(each.up() for each in self.members)
 
 
 @cache
@@ -121,8 +216,8 @@ def kubectls() -> list[Path]:
 @cache
 def member() -> Member:
     """Return the one real cluster of this run, started at the first call and ended with the process."""
-    started = Member(Path(tempfile.mkdtemp(prefix="tower-member-")))
+    started = Members(Path(tempfile.mkdtemp(prefix="tower-member-")))
     owner = os.getpid()
     atexit.register(lambda: started.stop() if os.getpid() == owner else None)
     started.start()
-    return started
+    return started.members[0]

@@ -167,7 +167,7 @@ class OldProxy:
         wait_for(f"{count} agents at {self.name}", lambda: self.agents() == count, timeout)
 
     def kubeconfig(self) -> Path:
-        """Return a kubeconfig without a credential: this front asks for none."""
+        """Return a kubeconfig whose credential means nothing: this front checks none, but kubectl wants one."""
         cluster = {
             "server": f"https://{LOOPBACK}:{self.kubernetes_port}",
             "certificate-authority-data": base64.b64encode(self.authority.read_bytes()).decode(),
@@ -176,7 +176,7 @@ class OldProxy:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "old", "cluster": cluster}],
-            "users": [{"name": "nobody", "user": {}}],
+            "users": [{"name": "nobody", "user": {"token": "of-no-meaning"}}],
             "contexts": [{"name": "old", "context": {"cluster": "old", "user": "nobody"}}],
             "current-context": "old",
         }

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 from . import harness
-from .member import REALCLUSTER, kubectls, member
+from .matrix import Matrix
+from .member import kubectls, member
 from .programs import run
-
-MATRIX_PATIENCE = 240.0  # s for all operations with one kubectl
-ACCOUNT = "system:serviceaccount:tower-system:tower-agent"
 
 
 class KubectlTests(harness.TowerTestCase):
@@ -28,23 +24,11 @@ class KubectlTests(harness.TowerTestCase):
         options = ("--via", via, "--auth", auth)
         jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev", *options)
         weak = self.tower.kubeconfig("alpha", "jane", "--group", "team", *options)
-        argv = [sys.executable, str(REALCLUSTER), "matrix", "--json", f"--kubectl={kubectl}"]
-        argv += [f"--kubeconfig={jane}", f"--weak={weak}", f"--direct={self.member.admin}"]
         since = self.member.audit_size()
-        done = run(argv, timeout=MATRIX_PATIENCE)
-        rows = json.loads(done.stdout or b"[]")
-        failed = [f"{row['operation']}: {row['detail']}" for row in rows if row["result"] == "FAIL"]
-        self.assertEqual(failed, [], f"{kubectl} via {via} with {auth}")
-        self.assertEqual(done.returncode, 0, done.stderr.decode(errors="replace"))
-        self.assertGreater(len(rows), 40)
-        self.check_audit(since)
-
-    def check_audit(self, since: int) -> None:
-        """Everything that came through the agent was done as jane, nothing as the agent itself."""
-        through = [event for event in self.member.audit(since) if event["user"]["username"] == ACCOUNT]
-        self.assertGreater(len(through), 100)
-        acting = {event.get("impersonatedUser", {}).get("username") for event in through}
-        self.assertEqual(acting, {"jane"})
+        matrix = Matrix(self.folder, self.member, kubectl, jane, weak)
+        matrix.start()
+        self.assertEqual(matrix.failed(), [], f"{kubectl} via {via} with {auth}")
+        self.assertEqual(self.member.acted(self.member.least, since), {"jane"})
 
     def test_front_door_oldest(self) -> None:
         """The oldest kubectl here works through the front door with a certificate."""
@@ -74,12 +58,12 @@ class KubectlTests(harness.TowerTestCase):
         jane = self.tower.person("alpha", "jane", "--group", "dev")
         for _ in range(20):
             self.assertEqual(jane.get("/api/v1/namespaces/default/pods").status, 200)
-        secret = self.member.agent_token.encode()
+        secret = self.member.least.token.encode()
         self.assertTrue(self.tower.agents[0].program.holds(secret))  # so the search finds what is there
         self.assertFalse(self.tower.proxy.holds(secret))
         for path in self.tower.state.rglob("*"):
             self.assertFalse(path.is_file() and secret in path.read_bytes(), path)
-        self.assertNotIn(self.member.agent_token, self.tower.proxy.output())
+        self.assertNotIn(self.member.least.token, self.tower.proxy.output())
 
     def test_join_token_is_nowhere(self) -> None:
         """The join token is no argument of a running process and stands in no log."""

@@ -1,0 +1,53 @@
+"""Every operation of kubectl, as ``realcluster matrix`` runs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from .member import REALCLUSTER, Member
+from .programs import Program
+
+PATIENCE = 240.0  # s for all operations with one kubectl
+FEWEST = 40  # operations that the oldest kubectl has
+
+
+class Matrix:
+    """One kubectl on one way to a cluster; runs beside others if they are on other clusters.
+
+    :param folder: for its output.
+    :param member: the cluster, which the way is compared with.
+    :param kubeconfig: names the way, for somebody who may do everything.
+    :param weak: the same for jane of the group team, who has no rights; without it, --as takes her part.
+    """
+
+    def __init__(
+        self, folder: Path, member: Member, kubectl: Path, kubeconfig: Path, weak: Path | None = None
+    ) -> None:
+        argv = [sys.executable, str(REALCLUSTER), "matrix", "--json", f"--kubectl={kubectl}"]
+        argv += [f"--kubeconfig={kubeconfig}", f"--direct={member.admin}"]
+        argv += [] if weak is None else [f"--weak={weak}"]
+        self._program = Program(f"matrix-{kubeconfig.stem}-{kubectl.name}", argv, folder)
+
+    def start(self) -> None:
+        """Have it run."""
+        self._program.start()
+
+    def failed(self) -> list[str]:
+        """Wait for its end and return what did not go well; what has a reason to be skipped is no failure."""
+        try:
+            code = self._program.wait(PATIENCE)
+        finally:
+            self._program.stop()
+        try:
+            rows: list[dict[str, Any]] = json.loads(self._program.output())
+        except ValueError:
+            return [f"exit code {code}: {self._program.tail()}"]
+        failed = [f"{row['operation']}: {row['detail']}" for row in rows if row["result"] == "FAIL"]
+        if code and not failed:
+            failed.append(f"exit code {code}")
+        if len(rows) <= FEWEST:
+            failed.append(f"there were {len(rows)} operations only")
+        return failed
