@@ -35,7 +35,7 @@ def _everything(name: str, subject: dict[str, str]) -> dict[str, Any]:
     }
 
 
-# People of the group dev may do everything in this cluster, as KubeSphere's agents may; jane alone may nothing.
+# People of the group dev may do everything, as KubeSphere's agents may; jane alone may nothing.
 _DEV = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}
 _MIGHTY = {"name": "mighty-agent", "namespace": "tower-system"}
 RIGHTS = {

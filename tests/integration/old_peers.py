@@ -167,7 +167,7 @@ class OldProxy:
         wait_for(f"{count} agents at {self.name}", lambda: self.agents() == count, timeout)
 
     def kubeconfig(self) -> Path:
-        """Return a kubeconfig whose credential means nothing: this front checks none, but kubectl wants one."""
+        """Return a kubeconfig with any credential: this front checks none, but kubectl wants one."""
         cluster = {
             "server": f"https://{LOOPBACK}:{self.kubernetes_port}",
             "certificate-authority-data": base64.b64encode(self.authority.read_bytes()).decode(),
