@@ -43,7 +43,7 @@ from tower.v1.reception import V1Reception
 from tower.v1.tokens import V1Tokens
 from tower.web.agents import TOWER_V2, AgentEndpoint, Opened
 from tower.web.chain import identification, user_chain
-from tower.web.clusterproxy import ClusterProxies
+from tower.web.clusterproxy import ClusterProxies, KubernetesDoors
 from tower.web.gateway import Gateway, Router
 from tower.web.identity import Authenticator
 from tower.web.issuing import Issuer, Published
@@ -204,12 +204,13 @@ class Proxy(MultiService):
         front = FrontDoor(chain, who, api, self._agents.accept, rights, lambda: self._ready)
         self._front = self._gateway(front)
         self._plain = self._gateway(PlainPort(self._agents.accept))
-        self._proxies = ClusterProxies(
+        doors = KubernetesDoors(
             ConnectionReactor(self._sockets, self._serving.context),
             self._clusters,
             options["host"],
             lambda name: self._gateway(ClusterPort(chain, name, rights)),
         )
+        self._proxies = ClusterProxies(self._clusters, doors)
 
     def _gateway(self, router: Router) -> Gateway:
         return Gateway(self._day, router, self._pool, self._sessions, budget=self._budget)

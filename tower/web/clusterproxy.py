@@ -251,7 +251,7 @@ class ClusterProxies(MultiService):
             return
         self._proxies[cluster.name] = proxy
         if door.warning:
-            self._log.warn("cluster {cluster}: {warning}", cluster=cluster.name, warning=door.warning)
+            self._log.warn("cluster {cluster}: {text}", cluster=cluster.name, text=door.warning)
         self._note(cluster, "True", door.reason, door.message)
 
     def _note(self, cluster: Cluster, status: ConditionStatus, reason: str, message: str) -> None:
