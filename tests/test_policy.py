@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from attrs import evolve, frozen
 from twisted.trial.unittest import SynchronousTestCase
 

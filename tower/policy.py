@@ -20,6 +20,9 @@ CHUNKED = -1
 #: The target that leads to the member's API server, always by way of `HeadPolicy`.
 KUBERNETES = "kubernetes"
 
+#: The target that leads to the member's KubeSphere, which speaks plain HTTP and has a login of its own.
+KUBESPHERE = "kubesphere"
+
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _VALUE = rb"[\t -~\x80-\xff]*+"
 _SYSTEM = rb"system:(?:masters|node|kube-|serviceaccount)"

@@ -39,15 +39,18 @@ from tower.sqlite import SQLiteStore
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.config import KUBESPHERE_V1
+from tower.v1.notices import Notices
 from tower.v1.reception import V1Reception
+from tower.v1.tokens import KIND as V1_TOKENS
 from tower.v1.tokens import V1Tokens
 from tower.web.agents import TOWER_V2, AgentEndpoint, Opened
-from tower.web.chain import identification, user_chain
-from tower.web.clusterproxy import ClusterProxies, KubernetesDoors
+from tower.web.chain import Chain, identification, user_chain
+from tower.web.clusterproxy import ClusterProxies, KubernetesDoors, OpenDoors
 from tower.web.gateway import Gateway, Router
 from tower.web.identity import Authenticator
 from tower.web.issuing import Issuer, Published
-from tower.web.router import ClusterPort, FrontDoor, PlainPort
+from tower.web.kubesphereport import KubeSphereDoors, KubeSpherePort
+from tower.web.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
 from tower.web.sessions import SWEEP_PERIOD, Sessions
 from tower.web.standing import Rights
 from tower.web.towerapi import tower_api
@@ -209,8 +212,27 @@ class Proxy(MultiService):
             self._clusters,
             options["host"],
             lambda name: self._gateway(ClusterPort(chain, name, rights)),
+            self._open_doors(chain, rights) if options["v1-open-ports"] else None,
         )
         self._proxies = ClusterProxies(self._clusters, doors)
+        self._kubespheres = ClusterProxies(
+            self._clusters,
+            KubeSphereDoors(
+                ConnectionReactor(self._sockets, None),
+                options["kubesphere-host"],
+                options["kubesphere-ports"],
+                lambda name: self._gateway(KubeSpherePort(name)),
+            ),
+        )
+
+    def _open_doors(self, chain: Chain, rights: Rights) -> OpenDoors:
+        """Return how the ports of clusters with old agents are open, and look again when tokens change."""
+        self._store.watch(V1_TOKENS, lambda event: self._proxies.resettle(str(event.record.value["cluster"])))
+        return OpenDoors(
+            lambda name: bool(self._old_tokens.tokens(name)),
+            ConnectionReactor(self._sockets, self._serving.open_context),
+            lambda name: self._gateway(OpenClusterPort(chain, name, rights)),
+        )
 
     def _gateway(self, router: Router) -> Gateway:
         return Gateway(self._day, router, self._pool, self._sessions, budget=self._budget)
@@ -234,13 +256,22 @@ class Proxy(MultiService):
         services: list[Service] = [
             Revocation(self._store, self._clusters, self._credentials, self._tunnels, self._sessions),
             Availability(reactor, self._clusters, self._tunnels),
+            Notices(
+                self._clusters,
+                self._tunnels,
+                self._day.seconds,
+                impersonate=not options["v1-no-impersonation"],
+                open_ports=options["v1-open-ports"],
+            ),
             self._reception,
             self._proxies,
+            self._kubespheres,
             *self._ports,
             periodic(reactor, 1.0, self._sweep),
             periodic(reactor, SWEEP_PERIOD, self._sessions.sweep),
             periodic(reactor, 5.0, self._pool.sweep),
             periodic(reactor, RETRY_PORTS, self._proxies.retry),
+            periodic(reactor, RETRY_PORTS, self._kubespheres.retry),
             periodic(reactor, LOOK, self._admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, self._serving.renew),
             periodic(reactor, PURGE, self._purge),
@@ -274,6 +305,7 @@ class Proxy(MultiService):
         self._front.sweep()
         self._plain.sweep()
         self._proxies.sweep()
+        self._kubespheres.sweep()
 
     async def _purge(self) -> None:
         await self._tokens.purge()

@@ -20,7 +20,7 @@ from tower.options import (
     read_port_range,
     read_size,
 )
-from tower.v1.config import KUBESPHERE_OFFSET
+from tower.web.kubesphereport import OFFSET
 
 _LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
 
@@ -92,7 +92,7 @@ class Options(EnvironmentOptions):
         shown = f"{ports.start}-{ports.stop - 1}"
         if own is None:
             raise OptionError("kubesphere-ports", shown, "needs --cluster-ports, from which they are counted")
-        wanted = range(own.start + KUBESPHERE_OFFSET, own.stop + KUBESPHERE_OFFSET)
+        wanted = range(own.start + OFFSET, own.stop + OFFSET)
         if not set(wanted) & set(ports):
             raise OptionError(
                 "kubesphere-ports",

@@ -45,6 +45,7 @@ class Serving:
     :param names: host names and IP addresses that clients may use; see `serving_names`.
     :param now: gives the time, s since the epoch.
     :ivar context: for every listener; the certificate in it follows the renewals.
+    :ivar open_context: the same for those that ask nobody for a certificate.
     :raise ConfigurationError: a name no certificate can carry, or the state directory cannot be written.
     """
 
@@ -63,6 +64,7 @@ class Serving:
         self._names = names
         self._now = now
         self.context = _server_context(users)
+        self.open_context = _server_context(None)
         kept = self._kept()
         if kept is not None and not self._due(kept) and self._load():
             self._certificate = kept
@@ -126,7 +128,8 @@ class Serving:
         The password is for a key that is encrypted, which then fails instead of asking the terminal.
         """
         try:
-            self.context.load_cert_chain(self._state.path / STATE_FILE, password="")
+            for context in (self.context, self.open_context):
+                context.load_cert_chain(self._state.path / STATE_FILE, password="")
         except ssl.SSLError:
             return False
         return True
@@ -141,7 +144,7 @@ def serving_names(*hosts: str | None) -> list[str]:
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
 
 
-def _server_context(users: Authority) -> ssl.SSLContext:
+def _server_context(users: Authority | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -149,7 +152,8 @@ def _server_context(users: Authority) -> ssl.SSLContext:
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
     context.num_tickets = 1
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
-    context.load_verify_locations(cadata=users.pem.decode("ascii"))
+    if users is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.verify_flags |= ssl.VerifyFlags(_NO_CHECK_TIME)
+        context.load_verify_locations(cadata=users.pem.decode("ascii"))
     return context

@@ -28,9 +28,6 @@ PING = b"ping"
 #: Type of the channels; what follows is ``host:port`` as it is, without a length.
 CHANNEL = b"kubesphere"
 
-#: How far the port for a cluster's KubeSphere is above the cluster's own.
-KUBESPHERE_OFFSET = 10_000
-
 #: Longest config, B: packets of deployed peers end at 256 KiB.
 LONGEST_CONFIG = 255 * 1024
 

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from tower.conch.opening import StreamRefused
 from tower.conch.tunnel import Tunnel
 from tower.connecting import ConnectFailed
-from tower.policy import KUBERNETES, HeadPolicy
+from tower.policy import KUBERNETES, KUBESPHERE, HeadPolicy
 from tower.policy import Refusal as Refused
 from tower.v1.config import CHANNEL, KUBESPHERE_V1
 from tower.v1.server import V1Agent
@@ -25,8 +25,7 @@ from tower.v1.tlspipe import TLSPipe
 from tower.web.status import Refusal
 from tower.web.upstream import Channel
 
-#: The target that leads to KubeSphere's API server, and the port that old agents leave out.
-KUBESPHERE = "kubesphere"
+#: The port that old agents leave out.
 _KUBESPHERE_PORT = 80
 
 #: Why nobody acts as these through an old agent.

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.clusters import Cluster
+from tower.policy import KUBESPHERE
 from tower.web.clusterproxy import Door, Shut
 from tower.web.gateway import Gateway
 from tower.web.identity import ANYBODY
@@ -19,9 +20,6 @@ from tower.web.request import Request
 
 #: The condition that says whether a cluster's KubeSphere port is open.
 KUBESPHERE_PORT_OPEN = "KubeSpherePortOpen"
-
-#: The target that leads to KubeSphere's API server.
-KUBESPHERE = "kubesphere"
 
 #: How far above a cluster's port for Kubernetes the one for KubeSphere is, as in KubeSphere Tower.
 OFFSET = 10_000
