@@ -40,6 +40,7 @@ from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.config import KUBESPHERE_V1
 from tower.v1.notices import Notices
+from tower.v1.notices import REMINDER, Notices
 from tower.v1.reception import V1Reception
 from tower.v1.tokens import KIND as V1_TOKENS
 from tower.v1.tokens import V1Tokens
@@ -249,6 +250,13 @@ class Proxy(MultiService):
         if not self.running:
             return
         options, reactor = self._options, self._reactor
+        notices = Notices(
+            self._clusters,
+            self._tunnels,
+            self._day.seconds,
+            impersonate=not options["v1-no-impersonation"],
+            open_ports=options["v1-open-ports"],
+        )
         self._ports = [
             self._port("port", self._plain, None),
             self._port("secure-port", self._front, self._serving.context),
@@ -256,6 +264,7 @@ class Proxy(MultiService):
         services: list[Service] = [
             Revocation(self._store, self._clusters, self._credentials, self._tunnels, self._sessions),
             Availability(reactor, self._clusters, self._tunnels),
+            notices,
             Notices(
                 self._clusters,
                 self._tunnels,
@@ -270,6 +279,7 @@ class Proxy(MultiService):
             periodic(reactor, 1.0, self._sweep),
             periodic(reactor, SWEEP_PERIOD, self._sessions.sweep),
             periodic(reactor, 5.0, self._pool.sweep),
+            periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, RETRY_PORTS, self._proxies.retry),
             periodic(reactor, RETRY_PORTS, self._kubespheres.retry),
             periodic(reactor, LOOK, self._admin.try_to_renew),
