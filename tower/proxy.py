@@ -39,7 +39,6 @@ from tower.sqlite import SQLiteStore
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.config import KUBESPHERE_V1
-from tower.v1.notices import Notices
 from tower.v1.notices import REMINDER, Notices
 from tower.v1.reception import V1Reception
 from tower.v1.tokens import KIND as V1_TOKENS
@@ -265,13 +264,6 @@ class Proxy(MultiService):
             Revocation(self._store, self._clusters, self._credentials, self._tunnels, self._sessions),
             Availability(reactor, self._clusters, self._tunnels),
             notices,
-            Notices(
-                self._clusters,
-                self._tunnels,
-                self._day.seconds,
-                impersonate=not options["v1-no-impersonation"],
-                open_ports=options["v1-open-ports"],
-            ),
             self._reception,
             self._proxies,
             self._kubespheres,
