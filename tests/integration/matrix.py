@@ -35,12 +35,13 @@ class Matrix:
         """Have it run."""
         self._program.start()
 
+    def stop(self) -> None:
+        """End it, if it still runs."""
+        self._program.stop()
+
     def failed(self) -> list[str]:
         """Wait for its end and return what did not go well; what has a reason to be skipped is no failure."""
-        try:
-            code = self._program.wait(PATIENCE)
-        finally:
-            self._program.stop()
+        code = self._program.wait(PATIENCE)
         try:
             rows: list[dict[str, Any]] = json.loads(self._program.output())
         except ValueError:

@@ -111,6 +111,11 @@ class Member:
         return self.place / "ca.crt"
 
     @property
+    def admin_pair(self) -> tuple[Path, Path]:
+        """The files with the administrator's certificate and key."""
+        return self.place / "pki" / "admin.crt", self.place / "pki" / "admin.key"
+
+    @property
     def service(self) -> str:
         """The ``host:port`` of the API server."""
         return str(self.info["server"]).removeprefix("https://")

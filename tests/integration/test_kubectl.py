@@ -27,6 +27,7 @@ class KubectlTests(harness.TowerTestCase):
         since = self.member.audit_size()
         matrix = Matrix(self.folder, self.member, kubectl, jane, weak)
         matrix.start()
+        self.addCleanup(matrix.stop)
         self.assertEqual(matrix.failed(), [], f"{kubectl} via {via} with {auth}")
         self.assertEqual(self.member.acted(self.member.least, since), {"jane"})
 
