@@ -80,19 +80,23 @@ class ProxyClient:
 
     # The way there
 
-    def begin(self, head: bytes) -> None:
-        """Send the request; *head* is in the form that the agent takes."""
-        request, upstream, relay = self.request, self.upstream, self.factory.relay
+    def begin(self, head: bytes, plain: bool) -> None:
+        """Send the request.
+
+        :param head: in the form that the agent takes.
+        :param plain: as in `tower.web.outcome.Relay`.
+        """
+        request, upstream = self.request, self.upstream
+        pipe = upstream.channel
         if upstream.rewrite is not None:
             try:
-                head = upstream.rewrite(head, relay.plain)
+                head = upstream.rewrite(head, plain)
             except Refusal as e:
                 self._refuse(e)
                 return
-        elif relay.plain and relay.target == KUBERNETES:
-            self._refuse(_not_lent(relay.cluster))
+        elif plain and self.factory.relay.target == KUBERNETES:
+            self._refuse(_not_lent(self.factory.relay.cluster))
             return
-        pipe = upstream.channel
         pipe.receiver = self
         if not request.fields.body:
             pipe.send(head)

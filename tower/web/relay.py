@@ -57,7 +57,8 @@ class ProxyClientFactory:
             rest = target[len(prefix) :]
             simple = rest.startswith(b"/") and target.startswith(prefix)
             target = rest if simple else relative_target(target, prefix)
-        if relay.plain:
+        plain = relay.plain
+        if plain:
             channel.enter(identity, relay.cluster)
             bearer = fields.bearer
             lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.spent(bearer))
@@ -74,7 +75,7 @@ class ProxyClientFactory:
             self._open()
         else:
             self.client = client = self.protocol(self, upstream)
-            client.begin(self._head)
+            client.begin(self._head, plain)
 
     def _open(self) -> None:
         opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
@@ -83,7 +84,7 @@ class ProxyClientFactory:
     def _opened(self, upstream: Upstream) -> None:
         self._opening = None
         self.client = client = self.protocol(self, upstream)
-        client.begin(self._head)
+        client.begin(self._head, self.relay.plain)
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
