@@ -184,7 +184,7 @@ class Proxy(MultiService):
             self._clusters,
             self._credentials,
             self._tokens,
-            self._old_tokens,
+            None if options["require-v2"] else self._old_tokens,
             self._users,
             self._authority,
             lambda: [key.fingerprint for key in self._host_keys],

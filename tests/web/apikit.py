@@ -105,6 +105,7 @@ class ApiTestCase(SynchronousTestCase):
 
     published = Published("0.0.0.0", "tower.example.org", 8443, 8080)
     ports: range | None = range(6000, 6010)
+    lets_old_agents_in = True
 
     def setUp(self) -> None:
         """Put the API together."""
@@ -122,7 +123,7 @@ class ApiTestCase(SynchronousTestCase):
             self.clusters,
             self.credentials,
             self.tokens,
-            self.v1_tokens,
+            self.v1_tokens if self.lets_old_agents_in else None,
             self.users,
             self.serving,
             lambda: [HOST_KEY],

@@ -123,6 +123,19 @@ class V1JoinTokenTests(ApiTestCase):
         self.refused(404, "POST", missing, {"spec": {"protocol": "v1"}})
 
 
+class OwnAgentsOnlyTests(ApiTestCase):
+    """A proxy that lets no old agents in."""
+
+    lets_old_agents_in = False
+
+    def test_refused(self) -> None:
+        """It makes no token that would be good for nothing, and names the flag."""
+        self.add("alpha")
+        refusal = self.refused(422, "POST", TOKENS, {"spec": {"protocol": "v1"}})
+        self.assertIn("--require-v2", str(refusal))
+        self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
+
+
 class UnpublishedTests(ApiTestCase):
     """A proxy on all addresses that nobody gave a name."""
 

@@ -124,6 +124,7 @@ class V1Invitation:
 class Issuer:
     """Issues.
 
+    :param v1_tokens: None where agents of ``kubesphere-v1`` are not let in.
     :param users: signs users' certificates.
     :param serving: signs the front door's.
     :param host_keys: returns the fingerprints of our SSH host keys, the one in use first.
@@ -135,7 +136,7 @@ class Issuer:
         clusters: Clusters,
         credentials: Credentials,
         tokens: JoinTokens,
-        v1_tokens: V1Tokens,
+        v1_tokens: V1Tokens | None,
         users: Authority,
         serving: Serves,
         host_keys: Callable[[], Sequence[str]],
@@ -171,6 +172,8 @@ class Issuer:
         :raise TowerError: the cluster is not there, or a value makes no sense.
         """
         self._clusters.require(name)
+        if self._v1_tokens is None:
+            raise Invalid("the proxy runs with --require-v2: no agent of kubesphere-v1 is let in")
         published = self.published
         server = f"http://{published.authority(published.plain_port)}"
         token = await self._v1_tokens.mint(name, token)
