@@ -60,6 +60,30 @@ class ClustersTests(SynchronousTestCase):
         self.assertEqual((made.enabled, made.labels, made.annotations), (False, labels, notes))
         self.assertEqual(self.with_ports(None).get("a"), made)
 
+    def test_port_that_was_wished_for(self) -> None:
+        """A cluster may have the port that it had elsewhere; others get what is left."""
+        made = self.successResultOf(self.clusters.add("a", port=6001))
+        self.assertEqual(made.kubernetes_port, 6001)
+        self.assertEqual([self.added(name).kubernetes_port for name in ("b", "c")], [6000, 6002])
+
+    def test_port_that_cannot_be_had(self) -> None:
+        """One that another cluster has, or that is none of ours, is refused by name, and none is taken."""
+        self.added("a")
+        self.assertIn("cluster a has it", self.text(self.clusters.add("b", port=6000), Conflict))
+        self.assertIn("is 6000-6002", self.text(self.clusters.add("b", port=6003), Invalid))
+        none = self.with_ports(None)
+        self.assertIn("--cluster-ports none", self.text(none.add("b", port=6001), Invalid))
+        self.assertIsNone(self.clusters.get("b"))
+        self.assertEqual(self.added("b").kubernetes_port, 6001)
+
+    def test_port_wished_for_in_a_race(self) -> None:
+        """Of two that want the same port one gets it, and the other hears whose it is."""
+        self.store.holding = True
+        first, second = (self.with_ports(self.ports).add(name, port=6001) for name in ("a", "b"))
+        self.store.release()
+        self.assertEqual(self.successResultOf(first).kubernetes_port, 6001)
+        self.assertIn("cluster a has it", self.text(second, Conflict))
+
     def test_bad_metadata(self) -> None:
         """Labels and annotations are texts, and not too many."""
         large = {"a": "x" * (256 * 1024)}

@@ -23,7 +23,7 @@ from tower.cluster import (
     timestamp,
     to_object,
 )
-from tower.errors import AlreadyExists, Conflict, NotFound
+from tower.errors import AlreadyExists, Conflict, Invalid, NotFound
 from tower.records import (
     Create,
     Delete,
@@ -111,12 +111,17 @@ class Clusters:
         enabled: bool = True,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        port: int | None = None,
     ) -> Deferred[Cluster]:
         """Add a cluster, with a port of its own if there are ports.
 
         Fails with `Invalid`, `AlreadyExists`, or `Conflict` when all ports are taken.
+
+        :param port: the one to give it, such as the one it had elsewhere; no other is taken instead.
         """
-        return Deferred.fromCoroutine(self._add(name, enabled, dict(labels or {}), dict(annotations or {})))
+        return Deferred.fromCoroutine(
+            self._add(name, enabled, dict(labels or {}), dict(annotations or {}), port)
+        )
 
     def remove(self, name: str, uid: str | None = None) -> Deferred[Cluster]:
         """Remove a cluster, with its tokens, keys, credentials and port, in one transaction.
@@ -180,9 +185,15 @@ class Clusters:
         self._decoded.clear()
 
     async def _add(
-        self, name: str, enabled: bool, labels: dict[str, str], annotations: dict[str, str]
+        self,
+        name: str,
+        enabled: bool,
+        labels: dict[str, str],
+        annotations: dict[str, str],
+        wanted: int | None,
     ) -> Cluster:
         check_name(name)
+        self._check_wanted(wanted)
         if len(self._store.snapshot("clusters")) >= CLUSTER_LIMIT:
             raise Conflict(f"cluster {name} cannot be added: there are {CLUSTER_LIMIT}, the most allowed")
         cluster = Cluster(
@@ -202,7 +213,7 @@ class Clusters:
 
         try:
             async with self._writing:
-                record = await self._with_port(cluster, write)
+                record = await self._with_port(cluster, write, wanted)
         except RecordExists as e:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
         return decode(record)
@@ -248,9 +259,12 @@ class Clusters:
         raise Conflict(f"cluster {name} changes too often: try again")
 
     async def _with_port(
-        self, cluster: Cluster, operations: Callable[[int | None], Sequence[Operation]]
+        self,
+        cluster: Cluster,
+        operations: Callable[[int | None], Sequence[Operation]],
+        wanted: int | None = None,
     ) -> Record:
-        """Transact *operations* with a free port, another one each time the port was just taken."""
+        """Transact *operations* with the port *wanted*, or a free one, another if it was just taken."""
         if self.ports is None:
             (record, *_) = await self._store.transact(operations(None))
             assert record is not None
@@ -258,8 +272,15 @@ class Clusters:
         tried: set[str] = set()
         while True:
             taken = self._store.snapshot("ports")
-            free = (port for port in self.ports if str(port) not in taken and str(port) not in tried)
+            ports = self.ports if wanted is None else (wanted,)
+            free = (port for port in ports if str(port) not in taken and str(port) not in tried)
             port = next(free, None)
+            if port is None and wanted is not None:
+                owner = self._store.get("ports", str(wanted))
+                raise Conflict(
+                    f"cluster {cluster.name} cannot have port {wanted}: "
+                    f"cluster {owner.value['cluster'] if owner else 'of another name'} has it"
+                )
             if port is None:
                 raise Conflict(
                     f"cluster {cluster.name} cannot have a port: all {len(self.ports)} of --cluster-ports "
@@ -274,6 +295,16 @@ class Clusters:
             else:
                 assert record is not None
                 return record
+
+    def _check_wanted(self, port: int | None) -> None:
+        if port is None or (self.ports is not None and port in self.ports):
+            return
+        if self.ports is None:
+            raise Invalid(f"port {port} cannot be had: this proxy gives clusters none (--cluster-ports none)")
+        raise Invalid(
+            f"port {port} cannot be had: --cluster-ports is {self.ports.start}-{self.ports.stop - 1}; "
+            "choose one of these, or give the proxy another range"
+        )
 
     async def _assign_ports(self) -> None:
         if self.ports is None:

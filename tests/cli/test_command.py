@@ -30,6 +30,13 @@ class ClusterTests(CommandTestCase):
         self.assertIn("tower join alpha", self.good("cluster", "add", "alpha"))
         self.assertTrue(self.clusters.require("alpha").enabled)
 
+    def test_add_with_a_port(self) -> None:
+        """A cluster keeps the port that it had elsewhere, unless another has it."""
+        self.good("cluster", "add", "alpha", "--port", "6002")
+        self.assertEqual(self.clusters.require("alpha").kubernetes_port, 6002)
+        self.assertIn("cluster alpha has it", self.bad("cluster", "add", "beta", "--port", "6002"))
+        self.assertIn("from 1 on", self.bad("cluster", "add", "beta", "--port", "none"))
+
     def test_add_what_exists(self) -> None:
         """The name, and the cure."""
         self.add("alpha")

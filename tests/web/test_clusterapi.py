@@ -133,6 +133,20 @@ class WritingTests(ApiTestCase):
         assert cluster is not None
         self.assertFalse(cluster.enabled)
 
+    def test_create_with_a_port(self) -> None:
+        """The port that is asked for is given once, and is not changed later."""
+        body = {**ALPHA, "spec": {"connection": {"kubernetesAPIServerPort": 6001}}}
+        made = decoded(self.ask("POST", CLUSTERS, body))
+        self.assertEqual(made["spec"]["connection"]["kubernetesAPIServerPort"], 6001)
+        beta = {**body, "metadata": {"name": "beta"}}
+        self.assertEqual(self.refused(409, "POST", CLUSTERS, beta).reason, "Conflict")
+        for port in ("6001", True, 0, 65536, 6.5):
+            wrong = {"spec": {"connection": {"kubernetesAPIServerPort": port}}}
+            self.refused(422, "POST", CLUSTERS, {**beta, **wrong})
+        self.ask("PATCH", f"{CLUSTERS}/alpha", body, content=MERGE)
+        other = {"spec": {"connection": {"kubernetesAPIServerPort": 6002}}}
+        self.refused(422, "PATCH", f"{CLUSTERS}/alpha", other, content=MERGE)
+
     def test_create_from_yaml(self) -> None:
         """YAML is read too."""
         self.ask("POST", CLUSTERS, b"metadata:\n  name: alpha\n", content="application/yaml")

@@ -113,6 +113,13 @@ def _clusters(commands: Commands[Parser]) -> None:
         command.set_defaults(run=run)
         if name in ("show", "agents"):
             _output(command, "table", "json", "yaml")
+        if name == "add":
+            command.add_argument(
+                "--port",
+                metavar="N",
+                type=_count,
+                help="the cluster's own port, such as the one it had at another proxy (default: a free one)",
+            )
         if name == "revoke":
             command.add_argument(
                 "fingerprint",

@@ -48,11 +48,14 @@ def call_cluster(client: Client, method: str, name: str, below: str = "", **more
 
 def add(client: Client, options: argparse.Namespace) -> str:
     """Make a cluster known to the proxy."""
+    connection: dict[str, Any] = {"type": "proxy"}
+    if options.port is not None:
+        connection["kubernetesAPIServerPort"] = options.port
     body = {
         "apiVersion": "cluster.kubesphere.io/v1alpha1",
         "kind": "Cluster",
         "metadata": {"name": options.name},
-        "spec": {"enable": True, "connection": {"type": "proxy"}},
+        "spec": {"enable": True, "connection": connection},
     }
     try:
         client.call("POST", f"{GROUP_PATH}/clusters", body)

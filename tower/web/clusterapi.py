@@ -180,7 +180,11 @@ class ClusterApi:
             )
         else:
             cluster = await self._clusters.add(
-                wish.name, enabled=wish.enabled, labels=wish.labels, annotations=wish.annotations
+                wish.name,
+                enabled=wish.enabled,
+                labels=wish.labels,
+                annotations=wish.annotations,
+                port=wish.port,
             )
         return _written(self._shown(call, cluster), 201, warnings)
 

@@ -42,6 +42,7 @@ class Wish:
     """What a client wants of a cluster.
 
     :ivar version: the resource version that it has seen, or None.
+    :ivar port: the port that the cluster is to have for its own, or None.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Wish:
     annotations: dict[str, str]
     uid: str
     version: int | None
+    port: int | None = None
 
     def apply(self, cluster: Cluster) -> Cluster:
         """Return *cluster* as wished."""
@@ -102,7 +104,15 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
         _strings(metadata, "annotations"),
         str(metadata.get("uid") or ""),
         None if version is None else int(version),
+        _port(connection),
     )
+
+
+def _port(connection: Mapping[str, Any]) -> int | None:
+    port = connection.get("kubernetesAPIServerPort")
+    if port is None or (isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536):
+        return port
+    raise Invalid(f"spec.connection.kubernetesAPIServerPort: {port!r}: must be a port, from 1 to 65535")
 
 
 def _part(value: Mapping[str, Any], key: str, prefix: str = "") -> dict[str, Any]:
@@ -131,6 +141,8 @@ def patched(cluster: Cluster, patch: Mapping[str, Any]) -> Cluster:
     wish = read_wish(merge(old, patch))
     if wish.name != cluster.name or wish.uid != cluster.uid:
         raise Invalid("metadata.name and metadata.uid cannot be changed: add another cluster")
+    if wish.port not in (None, cluster.kubernetes_port):
+        raise Invalid("spec.connection.kubernetesAPIServerPort cannot be changed: add the cluster anew")
     return wish.apply(cluster)
 
 

@@ -71,7 +71,7 @@ def _cluster() -> dict[str, Any]:
             "kubernetesAPIEndpoint": _text("URL that users reach the cluster at; read only."),
             "kubernetesAPIServerPort": {
                 "type": "integer",
-                "description": "The cluster's own port on the proxy; read only.",
+                "description": "The cluster's own port on the proxy; given when it is added, or chosen.",
             },
         },
     )
