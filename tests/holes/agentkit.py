@@ -23,7 +23,7 @@ from tower.uplink import HostKeys, Identity, Uplink
 from tower.web.dial import Backoff, Dialer, DialFailed
 
 
-class _Handshake:
+class Handshake:
     """Waits for the answer to the WebSocket handshake.
 
     :ivar done: fires with what came behind it.
@@ -146,7 +146,7 @@ class MemoryAgent:
         """Dial the proxy, as a `Dialer` does."""
         self.tries += 1
         line = self.reach_proxy()
-        handshake = _Handshake(line)
+        handshake = Handshake(line)
         line.receiver = handshake
         line.resume()
         line.send(UPGRADE.replace(b"tower-v2", protocol.encode()))

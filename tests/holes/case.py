@@ -7,7 +7,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.holes.agentkit import MemoryAgent
-from tests.holes.towerkit import MemoryTower, status_of
+from tests.holes.oldkit import MemoryOldAgent
+from tests.holes.towerkit import MemoryTower, done, status_of
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import FakeUser, get, ok
 
@@ -41,3 +42,33 @@ class HoleTestCase(SynchronousTestCase):
     def server(self, agent: MemoryAgent) -> FakePipe:
         """Return the API server's end of the last connection that *agent* opened."""
         return agent.servers[-1]
+
+    def assert_nothing_left(self, before: int) -> None:
+        """Assert that no connection of an agent is left, and no more timers than *before*."""
+        self.tower.pump()
+        self.assertEqual(self.tower.lines, [])
+        self.assertEqual((self.tower.endpoint.pending, self.tower.plain.connections), (0, 0))
+        self.assertEqual(len(self.tower.reception._open), 0)
+        self.tower.machine.advance(11.0)  # lines of log and conditions are written with a delay
+        self.assertEqual(len(self.tower.machine.getDelayedCalls()), before)
+
+
+class OldAgentTestCase(HoleTestCase):
+    """Each test has a token for old agents of alpha, and jane's credential.
+
+    :ivar token: that token.
+    """
+
+    def setUp(self) -> None:
+        """Mint it."""
+        super().setUp()
+        self.token: str = done(self.tower.old_tokens.mint("alpha"))
+        self.jane = self.tower.credential("alpha")
+
+    def old(self, **changes: Any) -> MemoryOldAgent:
+        """Have an old agent connect."""
+        return MemoryOldAgent(self.tower, **{"token": self.token, **changes}).start()
+
+    def ask_alpha(self, *fields: bytes) -> bytes:
+        """Ask for `/api` at the cluster's own port as a new user; return what came back so far."""
+        return self.tower.ask(self.tower.user(6000), get(b"/api", *fields))

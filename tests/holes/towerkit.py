@@ -45,6 +45,10 @@ T = TypeVar("T")
 NOW = 1_800_000_000.0
 
 KEEPALIVE = 10.0
+
+#: How long a connection that was given up may take to be flushed, and a bit, s.
+GOODBYE = 6
+
 HOST_KEY = KeyPair.generate()
 AGENT_KEY = KeyPair.generate()
 AGENT_TOKEN = "agents-own-token"
