@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tests.fuzz import http, ssh, streams, text, wire
+from tests.fuzz import http, old, ssh, streams, text, wire
 
-TARGETS = {target.name: target for module in (wire, ssh, http, streams, text) for target in module.TARGETS}
+_MODULES = (wire, ssh, old, http, streams, text)
+
+TARGETS = {target.name: target for module in _MODULES for target in module.TARGETS}
