@@ -42,6 +42,7 @@ class OldAgent:
     :param trusts: file with the CA of an ``https://`` proxy.
     :param keepalive: how often it pings, s; 0 is never.
     :param once: whether it ends, and says why, when it has no connection any more.
+    :param rekey: after how many bytes it changes keys, other than the library by itself.
     :ivar program: what runs.
     """
 
@@ -60,6 +61,7 @@ class OldAgent:
         trusts: Path | None = None,
         keepalive: float | None = None,
         once: bool = False,
+        rekey: int | None = None,
         latest: bool = False,
         label: str = "old-agent",
     ) -> None:
@@ -74,6 +76,7 @@ class OldAgent:
             "cert-file": pair and pair[0],
             "key-file": pair and pair[1],
             "keepalive": None if keepalive is None else f"{keepalive:g}s",
+            "rekey": rekey,
         }
         argv = [gopeer(latest=latest), "v1-agent", *_flags(flags), *(["-once"] if once else [])]
         environment = {"SSL_CERT_FILE": str(trusts)} if trusts else {}

@@ -254,14 +254,14 @@ def read_head(sock: socket.socket) -> bytes:
     return head
 
 
-def open_socket(port: int) -> socket.socket:
+def open_socket(port: int, protocol: str = TOWER_V2) -> socket.socket:
     """Return a connection to a proxy's plain port on which an agent's WebSocket is open."""
     sock = socket.create_connection((LOOPBACK, port), PATIENCE)
     key = base64.b64encode(os.urandom(16)).decode()
     sock.sendall(
         f"GET /agent HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n"
-        f"Sec-WebSocket-Protocol: {TOWER_V2}\r\n\r\n".encode()
+        f"Sec-WebSocket-Protocol: {protocol}\r\n\r\n".encode()
     )
     head = read_head(sock)
     assert b" 101 " in head, head
