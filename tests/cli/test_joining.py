@@ -177,6 +177,13 @@ class ManifestTests(V1Case):
             ("TOWER_TOKEN", objects["Secret"]["metadata"]["name"], "token"),
         )
 
+    def test_readable(self) -> None:
+        """People can read it: the CA is a block of lines, and nothing is a reference to something above."""
+        out, _ = self.said(*V1, "--format", "manifest")
+        self.assertIn("\n  ca.crt: |\n    -----BEGIN CERTIFICATE-----\n", out)
+        self.assertNotRegex(out, r"[&*]id0")
+        self.assertTrue(out.startswith("# The agent of KubeSphere Tower"), out[:80])
+
     def test_image_and_token(self) -> None:
         """Another image may be named; an imported token goes into the Secret."""
         path = Path(self.mktemp())

@@ -12,11 +12,18 @@ import yaml
 
 from . import harness
 from .backends import Backend
+from .member import member
 from .old_peers import OldAgent
 from .programs import LOOPBACK, wait_for
 
 #: As upstream makes them: 64 hex digits.
 OLD_TOKEN = "0123456789abcdef" * 4
+
+
+def condition(tower: harness.Tower) -> dict[str, Any]:
+    """Return what is said about the protocol of alpha's agents; empty before there was one."""
+    conditions = tower.status("alpha")["status"]["conditions"]
+    return next((one for one in conditions if one["type"] == "AgentProtocol"), {})
 
 
 class JoinTests(harness.TowerTestCase):
@@ -67,11 +74,6 @@ class JoinTests(harness.TowerTestCase):
         told = json.loads(self.tower.tower("cluster", "agents", "alpha", "-o", "json"))
         return {item["metadata"]["name"]: item["status"]["tunnels"] for item in told["items"]}
 
-    def condition(self) -> dict[str, Any]:
-        """Return the condition about protocols."""
-        conditions = self.tower.status("alpha")["status"]["conditions"]
-        return next((one for one in conditions if one["type"] == "AgentProtocol"), {})
-
     def test_line(self) -> None:
         """The line works as it is printed; its agent is shown, warned of, and cut when it is revoked."""
         code, line, notes = self.tower.try_tower("join", "alpha", "--protocol", "v1")
@@ -85,8 +87,8 @@ class JoinTests(harness.TowerTestCase):
         ((name, (tunnel,)),) = self.agents().items()
         self.assertTrue(name.startswith("v1:"), name)
         self.assertEqual(tunnel["protocol"], "kubesphere-v1")
-        wait_for("the condition", self.condition)
-        self.assertEqual((self.condition()["status"], self.condition()["reason"]), ("False", "KubeSphereV1"))
+        told = wait_for("the condition", lambda: condition(self.tower))
+        self.assertEqual((told["status"], told["reason"]), ("False", "KubeSphereV1"))
         self.assertIn(f"(token {name}) speaks kubesphere-v1", self.tower.proxy.output())
         self.tower.tower("cluster", "revoke", "alpha", name)
         wait_for("the end of the tunnel", lambda: agent.failures() > 0)
@@ -155,3 +157,44 @@ class JoinTests(harness.TowerTestCase):
         refused = agent.failures()
         wait_for("another refusal", lambda: agent.failures() > refused)
         self.assertEqual(agent.connections(), 2)
+
+
+class ManifestTests(harness.TowerTestCase):
+    """The manifest in a real cluster, where no kubelet starts pods."""
+
+    def test_applied(self) -> None:
+        """It is valid, and the rights in it are those that an old agent needs for people to come through."""
+        real = member()
+        self.tower.tower("cluster", "add", "alpha")
+        text = self.tower.tower("join", "alpha", "--protocol", "v1", "--format", "manifest")
+        real.kubectl("create", "namespace", "kubesphere-system")
+        self.addCleanup(real.kubectl, "delete", "namespace", "kubesphere-system", "--wait=false")
+        said = real.kubectl("apply", "--validate=strict", "-f", "-", stdin=text.encode())
+        self.addCleanup(real.kubectl, "delete", "-f", "-", "--wait=false", stdin=text.encode())
+        self.assertEqual(said.count("tower-v1-agent created"), 5, said)
+        objects = {item["kind"]: item for item in yaml.safe_load_all(text)}
+        files = {name: self.folder / name for name in ("bearer", "ca.crt")}
+        account = objects["Deployment"]["spec"]["template"]["spec"]["serviceAccountName"]
+        bearer = real.kubectl("-n", "kubesphere-system", "create", "token", account, "--duration=1h").strip()
+        files["bearer"].write_text(bearer)
+        files["ca.crt"].write_text(objects["Secret"]["stringData"]["ca.crt"])
+        agent = OldAgent(
+            self.folder,
+            f"https://{LOOPBACK}:{self.tower.secure_port}",
+            "alpha",
+            objects["Secret"]["stringData"]["token"],
+            real.service,
+            ca=real.ca,
+            bearer=files["bearer"],
+            trusts=files["ca.crt"],
+        )
+        agent.program.start()
+        self.addCleanup(agent.program.stop)
+        agent.wait_until_ready()
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        self.assertEqual(jane.get("/api/v1/namespaces").status, 200)
+        stranger = self.tower.person("alpha", "stranger")
+        self.assertEqual(stranger.get("/api/v1/namespaces").status, 403)
+        self.assertNotIn(bearer, self.tower.proxy.output())
+        told = wait_for("the condition", lambda: condition(self.tower))
+        self.assertIn("The credential that it sent ends at", told["message"])

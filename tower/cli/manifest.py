@@ -45,8 +45,24 @@ def v1_manifest(name: str, status: dict[str, Any], image: str = IMAGE) -> str:
         },
         _deployment(name, status["secureProxyServer"], image),
     ]
-    text: str = yaml.safe_dump_all(objects, sort_keys=False, width=1000)
+    text: str = yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=1000)
     return _HEAD.format(name=name) + text.rstrip("\n")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes manifests as people do: no references, and lines as lines."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """Write everything where it stands."""
+        return True
+
+    def text(self, data: str) -> yaml.ScalarNode:
+        """Write a text of several lines as a block."""
+        style = "|" if "\n" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.text)
 
 
 def _metadata() -> dict[str, str]:
