@@ -327,5 +327,6 @@ class Proxy(MultiService):
         self._rights.stop()
         self._credentials.stop()
         self._clusters.stop()
+        self._old_tokens.stop()
         await self._store.stop()
         self._state.close()

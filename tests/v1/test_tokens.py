@@ -34,6 +34,7 @@ class V1TokensTests(SynchronousTestCase):
         for name in ("alpha", "beta"):
             self.successResultOf(self.clusters.add(name))
         self.tokens = V1Tokens(self.store, self.clock)
+        self.addCleanup(self.tokens.stop)
 
     def minted(self, cluster: str = "alpha", token: str | None = None) -> str:
         """Return a new token, or import one."""
@@ -156,6 +157,19 @@ class V1TokensTests(SynchronousTestCase):
         for wrong in (found, "v1:", "v1:0", "SHA256:x", found.removeprefix("v1:")):
             self.assertIn("tower cluster agents", self.text(self.tokens.revoke("alpha", wrong), NotFound))
         self.text(self.tokens.revoke("gamma", found), NotFound)
+
+    def test_restarted(self) -> None:
+        """The next start of the proxy knows the tokens, and whoever else follows the same store."""
+        other = V1Tokens(self.store, self.clock)
+        self.addCleanup(other.stop)
+        self.minted()
+        late = V1Tokens(self.store, self.clock)
+        self.addCleanup(late.stop)
+        for tokens in (other, late):
+            self.assertEqual(tokens.tokens("alpha"), self.tokens.tokens("alpha"))
+        self.successResultOf(late.revoke("alpha", late.tokens("alpha")[0].id))
+        for tokens in (self.tokens, other, late):
+            self.assertEqual(tokens.tokens("alpha"), [])
 
     def test_refusal(self) -> None:
         """What was checked can be asked again without the token."""

@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import Conflict, Invalid, NotFound, Unauthorized
-from tower.records import Create, Delete, Record, RecordExists, RecordMissing, Require
+from tower.records import Create, Delete, Event, Record, RecordExists, RecordMissing, Require
 from tower.store import IStore
 
 #: What the tokens that we make begin with, so that scanners for leaked secrets can know them.
@@ -65,6 +65,11 @@ class V1Tokens:
     def __init__(self, store: IStore, clock: IReactorTime) -> None:
         self._store = store
         self._clock = clock
+        # Whoever asks about each of many clusters in turn must not go through all tokens each time.
+        self._by_cluster: dict[str, set[str]] = {}
+        for record in store.snapshot(KIND).values():
+            self._by_cluster.setdefault(record.value["cluster_uid"], set()).add(record.name)
+        self._watch = store.watch(KIND, self._changed)
 
     def mint(self, cluster: str, token: str | None = None) -> Deferred[str]:
         """Let the agents that send a new token into *cluster*; the token is nowhere but in the answer.
@@ -123,6 +128,10 @@ class V1Tokens:
         Fails with `NotFound`.
         """
         return Deferred.fromCoroutine(self._revoke(cluster, token_id))
+
+    def stop(self) -> None:
+        """Follow the store no longer."""
+        self._watch.stop()
 
     async def _mint(self, cluster: str, token: str | None) -> str:
         if token is None:
@@ -191,8 +200,18 @@ class V1Tokens:
         return self._store.get(KIND, f"{owner.value['uid']}/{token_id.removeprefix(ID_PREFIX)}")
 
     def _of(self, owner: Record) -> list[Record]:
-        uid = owner.value["uid"]
-        return [r for r in self._store.snapshot(KIND).values() if r.value["cluster_uid"] == uid]
+        names = self._by_cluster.get(owner.value["uid"], ())
+        return [record for record in (self._store.get(KIND, name) for name in names) if record is not None]
+
+    def _changed(self, event: Event) -> None:
+        uid, name = event.record.value["cluster_uid"], event.record.name
+        names = self._by_cluster.setdefault(uid, set())
+        if event.type != "DELETED":
+            names.add(name)
+            return
+        names.discard(name)
+        if not names:
+            del self._by_cluster[uid]
 
 
 def _no_cluster(name: str) -> NotFound:
