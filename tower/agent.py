@@ -6,11 +6,11 @@ import atexit
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from cryptography.x509 import load_der_x509_certificate
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
@@ -32,7 +32,7 @@ from tower.member import Member
 from tower.options import one_line_errors
 from tower.outgoing import Outgoing
 from tower.periodic import periodic
-from tower.pki import public_key_hash
+from tower.pki import load_certificates, public_key_hash
 from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
@@ -170,7 +170,7 @@ class Agent(MultiService):
             proxy=str(options.server),
         )
         for warning in self.member.warnings:
-            self._log.warn("{warning}", warning=warning)
+            self._log.warn("{text}", text=warning)
         if self._token_is_argument:
             self._log.warn(
                 "--token shows in the process list, for everybody on this machine, and cannot be hidden; "
@@ -187,7 +187,7 @@ class Agent(MultiService):
         if self._registrar is None:
             return
         for warning in self._registrar.warnings:
-            self._log.warn("{warning}", warning=warning)
+            self._log.warn("{text}", text=warning)
         if self._options[ANY_HOST_KEY]:
             server = self._options.server
             self._log.critical(_ANYBODY, proxy=str(server), how=_HOW[server.secure])
@@ -249,7 +249,8 @@ def _dialer(sockets: Poller, options: Options) -> Dialer:
 
 def _is_published(der: bytes) -> bool:
     """Tell whether everybody has the private key of a CA (hole 2)."""
-    return public_key_hash(load_der_x509_certificate(der)) in PUBLISHED_AUTHORITIES
+    (certificate,) = load_certificates(ssl.DER_cert_to_PEM_cert(der).encode())
+    return public_key_hash(certificate) in PUBLISHED_AUTHORITIES
 
 
 def _end(reactor: Any) -> None:
