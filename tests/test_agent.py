@@ -14,6 +14,8 @@ from twisted.logger import LogLevel, capturedLogs
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.test_authorities import PUBLISHED
+from tests.web.test_pinning import family, pem
 from tower.agent import REFRESH, Agent, Hangup, Options, makeService
 from tower.policy import Target
 
@@ -231,6 +233,78 @@ class AgentTests(SynchronousTestCase):
         self.start(agent)
         self.successResultOf(agent.stopService())
         self.assertIn("kubesphere", self.ends("--kubesphere-service=h", "--target=kubesphere=h:1"))
+
+    def old(self, *arguments: str, **changes: str | None) -> Agent:
+        """Make an agent for an old proxy."""
+        places = (f"--state-dir={self.folder / 'state'}", f"--kubeconfig={self.kubeconfig}")
+        options = Options({"TOWER_TOKEN": "t0ken"})
+        without = {"host_key": None, "ca_hash": None, "proxy_server": "ws://tower.example:8080", **changes}
+        options.parse([*line(**without), *places, *arguments])
+        service = makeService(options, self.reactor)
+        assert isinstance(service, Agent)
+        return service
+
+    def test_v1_warnings(self) -> None:
+        """It is said loudly what an old proxy is sent, and that anybody is, but not the thing itself."""
+        for flags, loud in (
+            (["--insecure-v1-any-host-key"], 1),
+            (["--insecure-v1-any-host-key", "--protocol=v1"], 1),
+            (["--protocol=v1", f"--host-key={FINGERPRINT}"], 0),
+        ):
+            agent = self.old(*flags)
+            events = self.start(agent)
+            warnings = "".join(str(e) for e in events if e["log_level"] is LogLevel.warn)
+            self.assertIn("sends its credential", warnings)
+            critical = [e for e in events if e["log_level"] is LogLevel.critical]
+            self.assertEqual(len(critical), loud)
+            self.assertNotIn("s3cret", repr(events))
+            self.assertNotIn("t0ken", repr(events))
+            self.successResultOf(agent.stopService())
+        self.assertNotIn("agent-key", [path.name for path in (self.folder / "state").iterdir()])
+
+    def test_v1_impossible(self) -> None:
+        """A member that no old proxy could reach ends the program."""
+        self.write_kubeconfig("https://10.0.0.1:6443/prefix")
+        ended = self.assertRaises(SystemExit, self.old, "--insecure-v1-any-host-key")
+        self.assertIn("kubesphere-v1", str(ended))
+        self.write_kubeconfig()
+        self.old("--insecure-v1-any-host-key")
+
+    def test_v1_rotation(self) -> None:
+        """When credentials change, an old proxy is told anew, and one of ours need not be."""
+        for make, renewals in (
+            (self.make, 0),
+            (lambda: self.old("--protocol=v1", "--insecure-v1-any-host-key"), 1),
+        ):
+            renewed: list[bool] = []
+            self.write_kubeconfig()
+            agent = make()
+            self.start(agent)
+            agent.uplink.renew = lambda told=renewed: told.append(True)  # type: ignore[method-assign, misc]
+            self.kubeconfig.write_text(self.kubeconfig.read_text() + "\n")
+            self.reactor.advance(REFRESH)
+            self.assertEqual(renewed, [])
+            self.write_kubeconfig("https://10.0.0.22:6443")
+            self.reactor.advance(REFRESH)
+            self.assertEqual(len(renewed), renewals)
+            self.successResultOf(agent.stopService())
+
+    def test_published_authority(self) -> None:
+        """Hole 2: a CA whose key everybody has is refused, wherever it stands in the file."""
+        file = self.folder / "ca.crt"
+        for content in (PUBLISHED, pem(family()[0][0]).decode() + PUBLISHED):
+            file.write_text(content)
+            ended = self.assertRaises(
+                SystemExit,
+                self.old,
+                "--insecure-v1-any-host-key",
+                proxy_server="wss://tower.example",
+                ca_cert=str(file),
+            )
+            self.assertIn("is public", str(ended))
+            self.assertIn(str(file), str(ended))
+        file.write_bytes(pem(family()[0][0]))
+        self.old("--insecure-v1-any-host-key", proxy_server="wss://tower.example", ca_cert=str(file))
 
     def test_bad_kubeconfig(self) -> None:
         """A kubeconfig that cannot be used ends the program with its name."""

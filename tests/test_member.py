@@ -22,6 +22,7 @@ from tests.web.test_pinning import family, issue, pem, server_context
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.member import Member, client_context, in_cluster_access
+from tower.pki import pem_of_key
 from tower.tls import TLSSession
 
 
@@ -65,6 +66,23 @@ class MemberTests(SynchronousTestCase):
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer s3cret\r\n")
         self.assertEqual(member.server_name, "10.0.0.1")
         self.assertEqual(member.warnings, [])
+
+    def test_material(self) -> None:
+        """What it is made of can be had for who needs it, by file and inline, and does not show."""
+        leaf, key = family()[2]
+        files = {
+            "client-certificate": str(self.write("c.crt", pem(leaf)).absolute()),
+            "client-key": str(self.write("c.key", pem_of_key(key)).absolute()),
+            "tokenFile": str(self.write("token", b"s3cret\n").absolute()),
+        }
+        member = Member.from_kubeconfig(self.kubeconfig({"insecure-skip-tls-verify": True}, files))
+        material = member.material
+        self.assertEqual((material.certificate, material.key), (pem(leaf), pem_of_key(key)))
+        self.assertEqual((material.authority, material.token, material.insecure), (None, b"s3cret", True))
+        self.assertNotIn("s3cret", repr(material))
+        self.assertNotIn("PRIVATE", repr(material))
+        material = Member.from_kubeconfig(self.kubeconfig()).material
+        self.assertEqual((material.certificate, material.key, material.token), (b"", b"", b"s3cret"))
 
     def test_address(self) -> None:
         """Default ports, IPv6 and a path in the URL."""

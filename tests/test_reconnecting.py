@@ -201,6 +201,100 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertTrue(self.service.ready)
         self.assertEqual((new.calls, self.clock.getDelayedCalls()), ([], []))
 
+    def test_renew(self) -> None:
+        """What the proxy was told is told anew: the old tunnel is gone before the new one comes."""
+        self.service.startService()
+        old = self.up()
+        self.service.renew()
+        self.assertEqual((old.calls, len(self.tries)), (["close"], 1))
+        self.assertFalse(self.service.ready)
+        self.clock.advance(1.0)
+        self.assertEqual(len(self.tries), 2)
+        new = self.up()
+        self.assertTrue(self.service.ready)
+        self.assertEqual((new.calls, self.clock.getDelayedCalls()), ([], []))
+
+    def test_renew_waits_for_streams(self) -> None:
+        """Streams under way may end, for a minute; meanwhile the tunnel is as good as any."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        self.service.renew()
+        self.clock.pump([0.1] * 50)
+        self.assertEqual((tunnel.calls, self.service.ready), ([], True))
+        tunnel.streams = 0
+        self.clock.advance(0.1)
+        self.assertEqual(tunnel.calls, ["close"])
+        self.clock.advance(1.0)
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        self.clock.pump([0.1] * 590)
+        self.assertEqual(tunnel.calls, [])
+        self.clock.pump([0.1] * 11)
+        self.assertEqual(tunnel.calls, ["close"])
+
+    def test_renew_after_a_close_that_takes_long(self) -> None:
+        """As long as the old tunnel is not gone there is no new one."""
+        self.service.startService()
+        old = self.up()
+        old.stubborn = True
+        self.service.renew()
+        self.clock.advance(5.0)
+        self.assertEqual(len(self.tries), 1)
+        old.lose()
+        self.clock.advance(1.0)
+        self.assertEqual(len(self.tries), 2)
+
+    def test_renew_while_trying(self) -> None:
+        """A tunnel that was being opened when it should have been renewed is renewed."""
+        self.service.startService()
+        self.service.renew()
+        tunnel = self.up()
+        self.assertEqual(tunnel.calls, ["close"])
+        self.clock.advance(1.0)
+        self.assertEqual(self.up().calls, [])
+
+    def test_renew_without_a_tunnel(self) -> None:
+        """The next try after a failed one knows what there is to know."""
+        self.service.startService()
+        self.service.renew()
+        self.fail()
+        self.service.renew()
+        self.clock.advance(0.11)
+        self.assertEqual(self.up().calls, [])
+
+    def test_renew_lost(self) -> None:
+        """A tunnel that is lost while its streams are waited for is replaced once."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        tunnel.lose()
+        self.clock.advance(0.11)
+        new = self.up()
+        self.clock.pump([0.1] * 700)
+        self.assertEqual((len(self.tries), new.calls), (2, []))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_while_renewing(self) -> None:
+        """A stop ends that as well, before the old tunnel is closed and after."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        tunnel.streams = 0
+        self.successResultOf(self.service.stopService())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.make()
+        self.service.startService()
+        self.up()
+        self.service.renew()
+        self.successResultOf(self.service.stopService())
+        self.clock.advance(10)
+        self.assertEqual((len(self.tries), self.clock.getDelayedCalls()), (2, []))
+
     def test_stop(self) -> None:
         """A stop announces itself, waits for the streams under way, and closes."""
         self.service.startService()

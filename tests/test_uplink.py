@@ -19,7 +19,7 @@ from tower.conch.tunnel import Tunnel
 from tower.outgoing import Outgoing
 from tower.statedir import StateDir
 from tower.uplink import HostKeys, Identity, Uplink
-from tower.web.dial import Dialer, DialFailed
+from tower.web.dial import Dialer, DialFailed, NotSpoken
 from tower.web.frames import FrameReader, FrameWriter
 
 OTHER = "SHA256:" + "A" * 43
@@ -219,6 +219,13 @@ class UplinkTests(SynchronousTestCase):
         self.dialer.result = fail(DialFailed("refused"))
         self.failureResultOf(self.connect(), DialFailed)
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_old_proxy(self) -> None:
+        """A server without tower-v2 is not spoken to in another protocol; the way to that is told."""
+        self.dialer.result = fail(NotSpoken("answered with HTTP status 404"))
+        text = str(self.failureResultOf(self.connect("t0ken"), NotSpoken).value)
+        self.assertIn("404", text)
+        self.assertIn("--protocol v1", text)
 
     def test_cancel(self) -> None:
         """Cancelling leaves nothing behind, while dialling and after."""

@@ -17,7 +17,7 @@ from tests.pipes import FakePipe
 from tests.web.test_pinning import family, server_context
 from tower.connecting import ConnectFailed
 from tower.tls import TLSSession
-from tower.web.dial import ANSWER_TIMEOUT, LONGEST_ANSWER, Backoff, Dialer, DialFailed
+from tower.web.dial import ANSWER_TIMEOUT, LONGEST_ANSWER, Backoff, Dialer, DialFailed, NotSpoken
 from tower.web.pinning import key_hash
 from tower.web.serverurl import HTTPProxy, parse_server_url
 
@@ -96,10 +96,12 @@ class DialerTests(SynchronousTestCase):
         self.pipes.append(FakePipe())
         return succeed(self.pipes[-1])
 
-    def dial(self, url: str = "ws://tower.example:8080/agent?a=b", **options: Any) -> Deferred[Any]:
+    def dial(
+        self, url: str = "ws://tower.example:8080/agent?a=b", protocol: str = "tower-v2", **options: Any
+    ) -> Deferred[Any]:
         """Begin to dial."""
         dialer = Dialer(self.clock, parse_server_url(url), connect=self.connect, **options)
-        return Deferred.fromCoroutine(dialer.dial())
+        return Deferred.fromCoroutine(dialer.dial(protocol))
 
     def failed(self, dialled: Deferred[Any]) -> str:
         """Return why it failed, having made sure that nothing is left."""
@@ -173,6 +175,39 @@ class DialerTests(SynchronousTestCase):
         dialled = self.dial()
         self.pipes[0].deliver(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         self.assertIn("HTTP status 404", self.failed(dialled))
+
+    def test_not_spoken(self) -> None:
+        """A server that refuses is told from one that cannot be asked now."""
+        refusals = dict.fromkeys((200, 301, 400, 403, 404, 426, 500), True)
+        for status, refused in {**refusals, **dict.fromkeys((429, 502, 503, 504), False)}.items():
+            dialled = self.dial()
+            pipe = self.pipes[-1]
+            for byte in b"HTTP/1.0 %d Whatever\r\nContent-Length: 0\r\n\r\n" % status:
+                if not pipe.lost:
+                    pipe.deliver(bytes([byte]))
+            error = self.failureResultOf(dialled, DialFailed).value
+            self.assertEqual((status, isinstance(error, NotSpoken)), (status, refused))
+            self.assertIn(str(status), str(error))
+            self.assertNotIn("Whatever", str(error))
+        dialled = self.dial()
+        self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), b""))
+        self.failureResultOf(dialled, NotSpoken)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_v1(self) -> None:
+        """kubesphere-v1 is asked for alone, and need not be echoed, as old proxies do not."""
+        for echo in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
+            dialled = self.dial("http://tower.example/tower/", protocol="kubesphere-v1")
+            pipe = self.pipes[-1]
+            request = bytes(pipe.sent)
+            self.assertTrue(request.startswith(b"GET /tower/ HTTP/1.1\r\n"))
+            self.assertEqual(request.count(b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"), 1)
+            self.assertNotIn(b"tower-v2", request)
+            pipe.deliver(answer(request, echo) + b"\x82\x05SSH-k")
+            self.assertEqual(self.successResultOf(dialled), (pipe, b"\x82\x05SSH-k"))
+        dialled = self.dial(protocol="kubesphere-v1")
+        self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent)))
+        self.assertIn("kubesphere-v1", str(self.failureResultOf(dialled, NotSpoken).value))
 
     def test_bad_answers(self) -> None:
         """No 101 of somebody else's is taken for ours."""
