@@ -170,7 +170,7 @@ class Reconnecting(Service):
                 self._later()
         elif self.running:
             self._log.info(
-                "the former tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
+                "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
             )
         gone.callback(None)
 
