@@ -15,8 +15,8 @@ from tests.web.gatewaykit import FORWARDING, IDENTITY
 from tower.errors import Forbidden
 from tower.policy import HeadPolicy, Refusal
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
-from tower.web.canonical import write_fields
-from tower.web.http1 import BadHead, HeadReader, check_unfinished
+from tower.web.canonical import plain_fields, write_fields
+from tower.web.http1 import BadHead, Fields, HeadReader, check_unfinished
 from tower.web.responses import PLAIN, BadResponse, ResponseHead, rewritten_location
 
 LIMIT = 1 << 20
@@ -114,6 +114,28 @@ def _plain(name: bytes, value: bytes) -> tuple[bytes, bytes]:
     return lower, value.lower() if lower == b"transfer-encoding" else value
 
 
+#: What is written anew for a target that asks by itself who somebody is.
+_OURS = (b"connection", b"upgrade", b"content-length", b"transfer-encoding", b"sec-websocket-protocol")
+
+
+def _check_plain(
+    method: bytes, target: bytes, fields: Fields, came: list[tuple[bytes, bytes]], *, bearer: bool
+) -> None:
+    """What a target gets means the same to all, and came in that order; bearer tokens only if they may."""
+    block = plain_fields(fields, "wiki", bearer=bearer)
+    onward = b"%b %b HTTP/1.1\r\n%b" % (method, target, block)
+    sent = _fields_of(block)
+    ours = (method, target, b"1.1"), sent, fields.body
+    _agreed("a request for a target", ours, by_h11(onward), by_httptools(onward))
+    again = HeadReader().read(onward)[3]
+    if (again.upgrade, again.bearer) != (fields.upgrade, fields.bearer if bearer else None):
+        raise Broken(f"it became another request: {onward!r}")
+    ours_too = _OURS if fields.host else (*_OURS, b"host")
+    left = iter(came)
+    if not all(one in left for one in sent if one[0] not in ours_too):
+        raise Broken(f"of {came} a target gets {sent}")
+
+
 def check_head(data: bytes, chance: random.Random) -> None:
     """A head is refused, or means the same to others; the agent takes what the proxy makes of it."""
     stop = data.find(b"\r\n\r\n") + 4
@@ -127,6 +149,8 @@ def check_head(data: bytes, chance: random.Random) -> None:
     _, _, block = head.partition(b"\r\n")
     ours = (method, target, b"1.%d" % minor), _fields_of(block), fields.body
     _agreed("a request", ours, by_h11(head), by_httptools(head))
+    for bearer in (True, False):
+        _check_plain(method, target, fields, ours[1], bearer=bearer)
     try:
         onward = b"%b %b HTTP/1.1\r\n%b" % (method, target, write_fields(fields, IDENTITY, FORWARDING))
     except Forbidden:

@@ -58,7 +58,7 @@ class PlainService:
                     while data := stream.read1(65536):
                         connection.sendall(data)
                     return
-                connection.sendall(self._answer(head.split(b" ")[1], fields, body))
+                connection.sendall(self._answer(head.split(b" ")[1].partition(b"?")[0], fields, body))
 
     def _answer(self, path: bytes, fields: dict[bytes, bytes], body: bytes) -> bytes:
         signed_in = COOKIE.encode() in fields.get(b"Cookie", b"")
