@@ -30,14 +30,16 @@ KEEPALIVE = 2.0  # s; short, so that losses show soon
 class Tower:
     """One proxy with its state, and the agents that were started for it.
 
+    :param host: where the proxy listens.
     :ivar state: the proxy's state directory.
     :ivar port: the plain port.
     :ivar secure_port: the front door.
     :ivar cluster_ports: the ports that clusters get.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = LOOPBACK) -> None:
         self.folder = folder
+        self.host = host
         self.state = folder / "proxy"
         self.cluster_ports = free_ports(4)
         self.port = free_port(self.cluster_ports)
@@ -50,7 +52,7 @@ class Tower:
         first, last = self.cluster_ports[0], self.cluster_ports[-1]
         options = [
             f"--state-dir={self.state}",
-            f"--host={LOOPBACK}",
+            f"--host={self.host}",
             f"--port={self.port}",
             f"--secure-port={self.secure_port}",
             f"--cluster-ports={first}-{last}",
@@ -68,7 +70,7 @@ class Tower:
         """Say whether the proxy answers on its plain port."""
         if not self.proxy.running():
             raise AssertionError(f"the proxy ended: {self.proxy.tail()}")
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=2)
         try:
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from benchmarks.processes import build
-from tower.pki import self_signed
+from tower.pki import pem_of_key, self_signed
 
 from .programs import LOOPBACK, Program, free_port, is_free, wait_for
 
@@ -117,6 +117,7 @@ class OldProxy:
     :ivar program: what runs.
     :ivar url: for agents.
     :ivar authority: file with the CA of the front.
+    :ivar authority_key: file with its key, unless *pair* was given.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class OldProxy:
         self.kubesphere_port = kubesphere_port or free_port({self.port, self.kubernetes_port})
         self.url = f"http://{LOOPBACK}:{self.port}"
         self.authority = folder / f"{label}-{name}.crt"
+        self.authority_key = self.authority.with_suffix(".key")
         self._folder = folder
         self._before = 0
         cert, key = pair or self._certify()
@@ -169,10 +171,13 @@ class OldProxy:
         """Return once so many agents are connected."""
         wait_for(f"{count} agents at {self.name}", lambda: self.agents() == count, timeout)
 
-    def kubeconfig(self) -> Path:
-        """Return a kubeconfig with any credential: this front checks none, but kubectl wants one."""
+    def kubeconfig(self, port: int | None = None) -> Path:
+        """Return a kubeconfig with any credential: this front checks none, but kubectl wants one.
+
+        :param port: of a relay to the front, to name instead of it.
+        """
         cluster = {
-            "server": f"https://{LOOPBACK}:{self.kubernetes_port}",
+            "server": f"https://{LOOPBACK}:{port or self.kubernetes_port}",
             "certificate-authority-data": base64.b64encode(self.authority.read_bytes()).decode(),
         }
         config = {
@@ -198,10 +203,11 @@ class OldProxy:
         authority = self_signed(name, DAY, time.time())
         issued = authority.server_certificate([LOOPBACK, "localhost"], DAY, time.time())
         cert, key = self.authority.with_suffix(".front.crt"), self.authority.with_suffix(".front.key")
-        key.touch(0o600)
         self.authority.write_bytes(authority.pem)
         cert.write_bytes(issued.certificate_pem)
-        key.write_bytes(issued.key_pem)
+        for path, pem in ((self.authority_key, pem_of_key(authority.key)), (key, issued.key_pem)):
+            path.touch(0o600)
+            path.write_bytes(pem)
         return cert, key
 
 

@@ -31,7 +31,7 @@ class Relay:
     """Forwards every connection to its own port to another loopback port.
 
     :ivar port: where it listens.
-    :ivar target: where new connections lead.
+    :ivar target: where new connections lead, and `host` with it.
     :ivar accepted: connections so far.
     :ivar fault: befalls the next connection, and no other; None: none.
     :ivar dribble: s between one byte and the next, each sent by itself; None: as they come.
@@ -39,6 +39,7 @@ class Relay:
 
     def __init__(self, target: int) -> None:
         self.target = target
+        self.host = LOOPBACK
         self.fault: Fault | None = None
         self.dribble: float | None = None
         self._record: tuple[bytearray, bytearray] | None = None
@@ -102,7 +103,7 @@ class Relay:
         self, near: socket.socket, fault: Fault | None, record: tuple[bytearray, bytearray] | None
     ) -> None:
         try:
-            far = socket.create_connection((LOOPBACK, self.target), 10)
+            far = socket.create_connection((self.host, self.target), 10)
         except OSError:
             near.close()
             return
