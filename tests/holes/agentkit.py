@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from tests.holes.towerkit import AGENT_KEY, AGENT_TOKEN, HOST_KEY, KEEPALIVE, UPGRADE, Line, MemoryTower
+from tests.holes.machinekit import Line
+from tests.holes.towerkit import AGENT_KEY, AGENT_TOKEN, HOST_KEY, KEEPALIVE, UPGRADE, MemoryTower
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import Nobody
 from tower.budget import Budget
@@ -91,12 +92,8 @@ class MemoryAgent:
         member: Member | None = None,
         max_retry: int = 0,
     ) -> None:
+        self._begin()
         self._tower = tower
-        self.dialled: list[tuple[str, int]] = []
-        self.servers: list[FakePipe] = []
-        self.reach: Callable[[], Any] = FakePipe
-        self.gave_up = 0
-        self.tries = 0
         self.member = member or Member(
             lambda: KubeAccess(server="https://10.0.0.1:6443", token=AGENT_TOKEN, insecure=True)
         )
@@ -125,6 +122,13 @@ class MemoryAgent:
             gave_up=self._give_up,
             grace=1.0,
         )
+
+    def _begin(self) -> None:
+        self.dialled: list[tuple[str, int]] = []
+        self.servers: list[FakePipe] = []
+        self.reach: Callable[[], Any] = FakePipe
+        self.gave_up = 0
+        self.tries = 0
 
     def start(self) -> MemoryAgent:
         """Connect, and come back whenever the tunnel is lost."""

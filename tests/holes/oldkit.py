@@ -12,7 +12,8 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from tests.holes.agentkit import Handshake
-from tests.holes.towerkit import AGENT_TOKEN, UPGRADE, Line, MemoryTower
+from tests.holes.machinekit import Line
+from tests.holes.towerkit import AGENT_TOKEN, UPGRADE, MemoryTower
 from tests.trust import DAY, authority
 from tests.v1.pairs import OldAgent
 from tower.budget import Budget

@@ -8,7 +8,8 @@ from twisted.logger import LogLevel, capturedLogs
 
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
-from tests.holes.towerkit import GOODBYE, KEEPALIVE, UPGRADE, Line, MemoryTower, status_of
+from tests.holes.machinekit import Line
+from tests.holes.towerkit import GOODBYE, KEEPALIVE, UPGRADE, MemoryTower, status_of
 from tests.web.gatewaykit import get
 from tower.conch.keys import KeyPair
 

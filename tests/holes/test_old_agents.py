@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from twisted.logger import capturedLogs, eventAsText
+from twisted.logger import LogLevel, capturedLogs, eventAsText
 
 from tests.holes.case import OldAgentTestCase
 from tests.holes.oldkit import MemoryOldAgent
@@ -15,8 +15,8 @@ from tests.web.gatewaykit import get
 from tower.conch.opening import StreamRefused
 from tower.records import KINDS
 from tower.v1.config import AgentConfig
+from tower.v1.notices import AGENT_PROTOCOL
 
-SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0LWtleQ==\n-----END PRIVATE KEY-----\n"
 
 
@@ -51,6 +51,27 @@ class RightsTests(OldAgentTestCase):
         agent = self.old(authority=PUBLISHED.encode())
         self.assertIn("public", agent.refused or "")
         self.assertTrue(agent.gone)
+
+    def test_hole_03_an_old_agent_is_told_of(self) -> None:
+        """Hole 3: an old agent verifies nobody, which only its owner can change; log and condition say so."""
+        with capturedLogs() as events:
+            self.old()
+        warnings = [eventAsText(event) for event in events if event["log_level"] is LogLevel.warn]
+        self.assertEqual(len(warnings), 1)
+        self.assertIn("without verifying this proxy", warnings[0])
+        found = self.tower.clusters.require("alpha").condition(AGENT_PROTOCOL)
+        assert found is not None
+        self.assertEqual((found.status, found.reason), ("False", "KubeSphereV1"))
+        self.assertIn("does not verify this proxy's key", found.message)
+
+    def test_hole_03_old_agents_can_be_turned_away(self) -> None:
+        """Hole 3: with `--require-v2` an old agent is turned away before it sends anything."""
+        strict = MemoryTower(store=self.tower.store, require_v2=True)
+        self.addCleanup(strict.stop)
+        agent = MemoryOldAgent(strict, token=self.token).start()
+        self.assertTrue(agent.gone)
+        self.assertFalse(agent.registered)
+        self.assertEqual(agent.tunnel.bytes_out, 0)
 
     def test_hole_04_an_old_agent_has_nothing_dialled(self) -> None:
         """Hole 4: the channels that an old agent opens are refused, and no target is named but its two."""

@@ -12,7 +12,6 @@ from tests.pipes import FakePipe
 from tests.web.gatewaykit import get, ok
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
-KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0LWtleQ==\n-----END PRIVATE KEY-----\n"
 
 
 class WayTests(OldAgentTestCase):

@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError
-from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 
-from tests.conch.tunnels import MemoryPipe
+from tests.holes.machinekit import Line, Machine, is_due, run_dry
 from tests.stores import HeldStore
-from tests.web.gatewaykit import FakeUser, Nobody
+from tests.web.gatewaykit import FakeUser
 from tower.availability import Availability
 from tower.budget import Budget
 from tower.clusters import Cluster, Clusters
@@ -26,6 +24,7 @@ from tower.jointokens import JoinTokens
 from tower.reception import Reception
 from tower.revocation import Revocation
 from tower.tunnels import Tunnels
+from tower.v1.notices import Notices
 from tower.v1.reception import V1Reception
 from tower.v1.tokens import V1Tokens
 from tower.web.agents import AgentEndpoint
@@ -33,6 +32,7 @@ from tower.web.chain import identification, user_chain
 from tower.web.clusterproxy import ClusterProxies, KubernetesDoors
 from tower.web.gateway import Gateway, Router
 from tower.web.identity import Authenticator
+from tower.web.kubesphereport import KubeSphereDoors, KubeSpherePort
 from tower.web.outcome import Response
 from tower.web.router import ClusterPort, FrontDoor, PlainPort
 from tower.web.sessions import Sessions
@@ -41,8 +41,6 @@ from tower.web.upstream import ChannelPool
 
 T = TypeVar("T")
 
-#: When it all happens, s since the epoch.
-NOW = 1_800_000_000.0
 
 KEEPALIVE = 10.0
 
@@ -60,71 +58,23 @@ UPGRADE = (
 )
 
 
-class Machine(MemoryReactorClock):
-    """A reactor whose ports exist in memory.
-
-    :ivar open: the factories of the open ports, by number.
-    :ivar opened: every port that was ever opened, in order: number and interface.
-    :ivar taken: numbers that somebody else listens on.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.advance(NOW)
-        self.open: dict[int, Any] = {}
-        self.opened: list[tuple[int, str]] = []
-        self.taken: set[int] = set()
-
-    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
-        """Open a port, until its service stops it."""
-        if port in self.taken or port in self.open:
-            raise CannotListenError(interface, port, OSError(98, "Address already in use"))
-        self.open[port] = factory
-        self.opened.append((port, interface))
-        listening = super().listenTCP(port, factory, backlog, interface)
-        listening.stopListening = lambda: self._close(port)
-        return listening
-
-    def _close(self, port: int) -> None:
-        del self.open[port]
-
-
-class Line(MemoryPipe):
-    """One end of an agent's connection, for a gateway and for a tunnel.
-
-    :ivar frozen: nothing goes from this end, as when a process is stopped.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.receiver = Nobody()
-        self.room = 1 << 24
-        self.frozen = False
-
-    @classmethod
-    def pair(cls) -> tuple[Line, Line]:
-        """Return both ends of a new connection."""
-        near, far = cls(), cls()
-        near.other, far.other = far, near
-        return near, far
-
-    def carry(self, size: int) -> bool:
-        """See `MemoryPipe.carry`."""
-        return not self.frozen and super().carry(size)
-
-    def peer_certificate(self) -> bytes | None:
-        """Return no certificate."""
-        return None
-
-
 class MemoryTower:
     """The proxy.
 
     :param store: of an earlier run.
+    :param kubesphere_ports: what ``--kubesphere-ports`` says.
+    :param require_v2: what ``--require-v2`` says.
     :ivar lines: the proxy's ends of the connections of agents, and after each the agent's end.
     """
 
-    def __init__(self, ports: range | None = range(6000, 6010), store: HeldStore | None = None) -> None:
+    def __init__(
+        self,
+        ports: range | None = range(6000, 6010),
+        store: HeldStore | None = None,
+        *,
+        kubesphere_ports: range | None = None,
+        require_v2: bool = False,
+    ) -> None:
         self.machine = machine = Machine()
         self.store = store or HeldStore()
         self.clusters = Clusters(self.store, ports, machine)
@@ -146,9 +96,10 @@ class MemoryTower:
         )
         self.old_tokens = V1Tokens(self.store, machine)
         old = V1Reception(machine, self.reception, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
-        self.endpoint = AgentEndpoint(
-            machine, {b"tower-v2": self.reception.opened, b"kubesphere-v1": old.opened}
-        )
+        welcomes = {b"tower-v2": self.reception.opened, b"kubesphere-v1": old.opened}
+        if require_v2:
+            del welcomes[b"kubesphere-v1"]
+        self.endpoint = AgentEndpoint(machine, welcomes)
         rights = Rights(self.store, machine.seconds)
         chain = user_chain(authenticator, self.clusters.get)
         self.front = self._gateway(
@@ -165,13 +116,18 @@ class MemoryTower:
             machine, self.clusters, "127.0.0.1", lambda name: self._gateway(ClusterPort(chain, name, rights))
         )
         self.ports = ClusterProxies(self.clusters, doors)
+        kubespheres = KubeSphereDoors(
+            machine, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
+        )
         self.availability = Availability(machine, self.clusters, self.tunnels)
         self.lines: list[Line] = []
         self._services = [
             Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
             self.availability,
+            Notices(self.clusters, self.tunnels, machine.seconds),
             self.reception,
             self.ports,
+            ClusterProxies(self.clusters, kubespheres),
         ]
         for service in self._services:
             service.startService()
@@ -234,14 +190,7 @@ class MemoryTower:
 
     def pump(self) -> None:
         """Carry what there is, and do what is due now, until nothing moves."""
-        for _ in range(100_000):
-            self.machine.advance(0)
-            moved = [line.carry(1 << 20) for line in self.lines]
-            busy = any(c.getTime() <= self.machine.seconds() for c in self.machine.getDelayedCalls())
-            if not any(moved) and not busy:
-                break
-        else:
-            raise AssertionError("it never comes to rest")
+        run_dry(self.machine, lambda: self.lines)
         self.lines = [line for line in self.lines if not line.gone]
 
     def carry(self, limit: int) -> bool:
@@ -254,8 +203,7 @@ class MemoryTower:
                 if size and line.carry(size):
                     moved += size
             limit -= moved
-            busy = any(c.getTime() <= self.machine.seconds() for c in self.machine.getDelayedCalls())
-            if not moved and not busy:
+            if not moved and not is_due(self.machine):
                 return limit > 0
 
     def sweep(self, seconds: int) -> None:
