@@ -1,0 +1,662 @@
+"""Our agent at old proxies (kubesphere-v1): a real one in Go, and ones that do what that one does not."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import json
+import re
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.conch.ssh.common import NS
+from twisted.trial.unittest import SynchronousTestCase
+
+from . import harness
+from .backends import Backend
+from .old_peers import OldProxy
+from .programs import LOOPBACK, Program, free_port, script, wait_for
+from .raw_old_proxy import RawOldPeer, RawOldProxy
+from .raw_peer import CLOSE, CONFIRM, DATA, END, OPEN, REFUSE, Gone, number
+
+CLUSTER = "alpha"
+TOKEN = "0123456789abcdef-token-of-alpha"
+BEARER = "bearer-of-the-agent-0123456789"
+KEEPALIVE = 1.0  # s
+MIB = 1 << 20
+ANYBODY = "--insecure-v1-any-host-key"
+
+
+class APIServer:
+    """Says who asks it, over TLS.
+
+    :ivar seen: the ``Authorization`` of each request.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        backend = Backend(folder)  # for its certificate
+        seen = self.seen = list[str]()
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                seen.append(self.headers.get("Authorization", ""))
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"ok")
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+                pass
+
+        self._server = http.server.ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "backend.crt", folder / "backend.key")
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.token = folder / "bearer"
+        self.token.write_text(BEARER + "\n")
+        authority = folder / "backend-ca.crt"
+        authority.write_bytes(backend.authority)
+        self.port: int = self._server.server_address[1]
+        server = {"server": f"https://{LOOPBACK}:{self.port}", "certificate-authority": str(authority)}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "it", "cluster": server}],
+            "users": [{"name": "agent", "user": {"tokenFile": str(self.token)}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "agent"}}],
+            "current-context": "it",
+        }
+        self.kubeconfig = folder / "agent.kubeconfig"
+        self.kubeconfig.write_text(json.dumps(config))
+
+    def stop(self) -> None:
+        """Serve no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(5)
+
+
+class Listener:
+    """A plain TCP service, one thread for each connection.
+
+    :ivar connections: how many there were.
+    """
+
+    def __init__(self, serve: Any) -> None:
+        self._serve = serve
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock = self._listener.accept()[0]
+            except OSError:
+                return
+            self.connections += 1
+            threading.Thread(target=self._run, args=(sock,), daemon=True).start()
+
+    def _run(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError), sock:
+            self._serve(sock)
+
+    def close(self) -> None:
+        """Take no more."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def copy_both_ways(near: socket.socket, far: socket.socket) -> None:
+    """Pass bytes on until both have ended."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(64 * 1024):
+                sink.sendall(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    there = threading.Thread(target=copy, args=(near, far), daemon=True)
+    there.start()
+    copy(far, near)
+    there.join(10)
+
+
+class OldProxyTestCase(SynchronousTestCase):
+    """A member with an API server, and an agent that is not started."""
+
+    def setUp(self) -> None:
+        """Have a folder and an API server."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.api = APIServer(self.folder)
+        self.addCleanup(self.api.stop)
+        self.health_port = free_port()
+
+    def start_agent(self, url: str, *extra: str, token: str = TOKEN, name: str = CLUSTER) -> Program:
+        """Start the agent; at the end no secret may stand in its log."""
+        argv = [
+            *(script("twistd"), "-n", "--pidfile=", "tower-agent"),
+            f"--name={name}",
+            f"--proxy-server={url}",
+            f"--state-dir={self.folder / 'agent'}",
+            f"--kubeconfig={self.api.kubeconfig}",
+            f"--health-address={LOOPBACK}:{self.health_port}",
+            f"--keepalive={KEEPALIVE:g}s",
+            *("--max-retry-interval=0.2s", "--grace=0.1s", "--v=5"),
+            *extra,
+        ]
+        self.agent = Program("tower-agent", argv, self.folder, {"TOWER_TOKEN": token})
+        self.agent.start()
+        self.addCleanup(self._judge, token)
+        return self.agent
+
+    def _judge(self, token: str) -> None:
+        running = self.agent.running()
+        self.agent.stop()
+        said = self.agent.output()
+        self.assertTrue(running, said[-2000:])
+        self.assertNotIn("Traceback", said)
+        for secret in (token, BEARER):
+            self.assertNotIn(secret, said)
+
+    def is_ready(self) -> bool:
+        """Say whether the agent's tunnel is up, by its health page."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.health_port, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def wait_until_ready(self, *, ready: bool = True, timeout: float = 20.0) -> None:
+        """Return when the tunnel is up, or is not any more."""
+        what = f"ready = {ready}"
+        wait_for(what, lambda: self.is_ready() is ready, timeout)
+
+    def wait_for_line(self, pattern: str, timeout: float = 20.0) -> None:
+        """Return when the agent has said what *pattern* says."""
+        wait_for(
+            f"{pattern!r} of the agent", lambda: re.search(pattern, self.agent.output()) is not None, timeout
+        )
+
+
+class RealProxyTests(OldProxyTestCase):
+    """The proxy is written in Go with the libraries of deployed ones."""
+
+    def setUp(self) -> None:
+        """Have a proxy that is not started."""
+        super().setUp()
+        self.proxy = OldProxy(self.folder, CLUSTER, TOKEN)
+        self.addCleanup(self.proxy.program.stop)
+
+    def ask(self, *, kubesphere: bool = False) -> tuple[int, bytes]:
+        """Ask the proxy's front for the cluster."""
+        context = ssl.create_default_context(cafile=str(self.proxy.authority))
+        connection: http.client.HTTPConnection = (
+            http.client.HTTPConnection(LOOPBACK, self.proxy.kubesphere_port, timeout=20)
+            if kubesphere
+            else http.client.HTTPSConnection(
+                LOOPBACK, self.proxy.kubernetes_port, timeout=20, context=context
+            )
+        )
+        try:
+            connection.request("GET", "/version")
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def test_requests(self) -> None:
+        """Both ports work, with what the agent sent; and it says that it did, without showing it."""
+
+        def kubesphere(sock: socket.socket) -> None:
+            sock.recv(4096)
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nks")
+            sock.recv(1)
+
+        plain = Listener(kubesphere)
+        self.addCleanup(plain.close)
+        self.proxy.start()
+        self.start_agent(self.proxy.url, ANYBODY, f"--kubesphere-service={LOOPBACK}:{plain.port}")
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+        self.assertEqual(self.api.seen, [f"Bearer {BEARER}"])
+        self.assertEqual(self.ask(kubesphere=True), (200, b"ks"))
+        said = self.agent.output()
+        self.assertIn("sends its credential for the API server (a bearer token)", said)
+        self.assertIn("WHOEVER ANSWERS", said)
+        self.assertIn("trying kubesphere-v1", said)
+
+    def test_unreachable_target(self) -> None:
+        """Hole 18: a service that is not there is refused, and the agent's log says why."""
+        self.proxy.start()
+        port = free_port()
+        self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", f"--kubesphere-service={LOOPBACK}:{port}")
+        self.wait_until_ready()
+        self.assertEqual(self.ask(kubesphere=True)[0], 502)
+        self.assertIn(f"'{LOOPBACK}:{port}' was refused", self.agent.output())
+        self.assertEqual(self.ask(), (200, b"ok"))
+
+    def test_kubernetes_service(self) -> None:
+        """Hole 19: --kubernetes-service is honoured."""
+        self.proxy.start()
+        config = json.loads(self.api.kubeconfig.read_text())
+        config["clusters"][0]["cluster"]["server"] = "https://192.0.2.1:6443"
+        self.api.kubeconfig.write_text(json.dumps(config))
+        service = f"--kubernetes-service={LOOPBACK}:{self.api.port}"
+        self.start_agent(self.proxy.url, ANYBODY, service)
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+
+    def refused(self, **words: str) -> None:
+        """The proxy refuses this agent, which tells so again and again, and nothing piles up."""
+        self.proxy.start()
+        agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
+        self.wait_for_line(r"try 10 failed: .*\(Unauthorized agent\): check --name and --token")
+        before = agent.descriptors()
+        self.wait_for_line(r"try 30 failed: ")
+        self.assertLessEqual(agent.descriptors(), before + 3)
+        self.assertFalse(self.is_ready())
+
+    def test_unauthorized(self) -> None:
+        """Holes 12 and 16: a wrong token."""
+        self.refused(token="another-token-0123456789")
+
+    def test_unknown_cluster(self) -> None:
+        """Holes 12 and 16: a wrong name."""
+        self.refused(name="beta")
+
+    def test_token_rotated(self) -> None:
+        """When the cluster's token changes at the proxy, the agent says so until it has the old one again."""
+        self.proxy.start()
+        self.start_agent(self.proxy.url, ANYBODY)
+        self.wait_until_ready()
+        self.proxy.program.kill()
+        other = OldProxy(self.folder, CLUSTER, "new-token-0123456789", label="other", port=self.proxy.port)
+        other.start()
+        self.addCleanup(other.program.stop)
+        self.wait_for_line("Unauthorized agent")
+        self.assertFalse(self.is_ready())
+        other.program.stop()
+        self.proxy.start()
+        self.wait_until_ready()
+
+    def test_restarted(self) -> None:
+        """A proxy that was killed and comes back, with another host key, gets its agent back."""
+        self.proxy.start()
+        self.start_agent(self.proxy.url, ANYBODY)
+        for _ in range(2):
+            self.wait_until_ready()
+            self.assertEqual(self.ask(), (200, b"ok"))
+            self.proxy.program.kill()
+            self.wait_until_ready(ready=False, timeout=3 * KEEPALIVE + 2)
+            self.proxy.start()
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+
+    def test_stopped(self) -> None:
+        """Hole 11: a proxy that stands still is noticed within three keepalive intervals."""
+        self.proxy.start()
+        self.start_agent(self.proxy.url, ANYBODY)
+        self.wait_until_ready()
+        self.proxy.program.pause()
+        self.addCleanup(self.proxy.program.resume)
+        self.wait_until_ready(ready=False, timeout=3 * KEEPALIVE + 3)
+        self.assertIn("three keepalive periods", self.agent.output())
+        self.proxy.program.resume()
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+
+    def test_pinned(self) -> None:
+        """A pinned key that the proxy does not hold is refused before anything is sent."""
+        self.proxy.start()
+        self.start_agent(self.proxy.url, "--protocol=v1", "--host-key=SHA256:" + "A" * 43)
+        self.wait_for_line(r"try 3 failed: the proxy's host key is SHA256:\S+, not SHA256:A+")
+        self.assertEqual(self.proxy.agents(), 0)
+
+    def test_never_a_step_down(self) -> None:
+        """With --host-key an old proxy is not spoken to; what it needs is told."""
+        self.proxy.start()
+        self.start_agent(self.proxy.url, "--host-key=SHA256:" + "A" * 43)
+        self.wait_for_line(r"try 3 failed: .*404.*--protocol v1")
+        self.assertEqual(self.proxy.agents(), 0)
+
+    def test_tls(self) -> None:
+        """With wss the proxy's certificate is verified, by its CA alone."""
+        self.proxy.start()
+        pair = (self.folder / "backend.crt", self.folder / "backend.key")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*pair)
+
+        def serve(sock: socket.socket) -> None:
+            with context.wrap_socket(sock, server_side=True) as near:
+                copy_both_ways(near, socket.create_connection((LOOPBACK, self.proxy.port), 10))
+
+        front = Listener(serve)
+        self.addCleanup(front.close)
+        url = f"https://{LOOPBACK}:{front.port}"
+        agent = self.start_agent(url, ANYBODY, f"--ca-cert={self.proxy.authority}")
+        self.wait_for_line(r"try 2 failed: .*certificate verify failed")
+        agent.stop()
+        self.assertEqual(self.proxy.agents(), 0)
+        agent.argv[-1] = f"--ca-cert={self.folder / 'backend-ca.crt'}"
+        agent.start()
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+        self.assertIn("its TLS certificate", agent.output())
+
+    def test_credential_rotated(self) -> None:
+        """Hole 10: a token file that changes is sent anew, within the time in which it is looked at."""
+        self.proxy.start()
+        self.start_agent(self.proxy.url, ANYBODY)
+        self.wait_until_ready()
+        self.api.token.write_text("the-next-bearer-0123456789")
+        self.wait_for_line("the credentials that the proxy was sent have changed", 15)
+        wait_for("a second registration", lambda: self.proxy.program.output().count("agent connected") == 2)
+        self.wait_until_ready()
+        self.assertEqual(self.ask(), (200, b"ok"))
+        self.assertEqual(self.api.seen, ["Bearer the-next-bearer-0123456789"])
+        said = self.proxy.program.output()
+        self.assertLess(said.index("agent disconnected"), said.rindex("agent connected"))
+        self.assertNotIn("the-next-bearer", self.agent.output())
+
+
+class TowerTests(OldProxyTestCase):
+    """The proxy is one of ours."""
+
+    def test_needs_host_key(self) -> None:
+        """Whoever gave no key does not get in by the old protocol; the cure is told."""
+        tower = harness.Tower(self.folder)
+        self.addCleanup(tower.stop)
+        tower.start()
+        self.start_agent(f"ws://{LOOPBACK}:{tower.port}", ANYBODY)
+        self.wait_for_line(r"try 2 failed: .*speaks tower-v2.*--host-key")
+        self.assertFalse(self.is_ready())
+
+
+class RawProxyTests(OldProxyTestCase):
+    """The proxy is the test."""
+
+    def setUp(self) -> None:
+        """Have a proxy, and a service behind the agent."""
+        super().setUp()
+        self.proxy = RawOldProxy()
+        self.addCleanup(self.proxy.close)
+        self.tail = b"".join(i.to_bytes(4, "big") for i in range(MIB))
+        self.heard: list[bytes] = []
+        self.service = Listener(self._answer_after_all)
+        self.addCleanup(self.service.close)
+        self.start_agent(
+            f"http://{LOOPBACK}:{self.proxy.port}",
+            ANYBODY,
+            "--protocol=v1",
+            f"--kubesphere-service={LOOPBACK}:{self.service.port}",
+        )
+
+    def _answer_after_all(self, sock: socket.socket) -> None:
+        """Hear everything out, then say more than fits anywhere."""
+        data = b""
+        while piece := sock.recv(65536):
+            data += piece
+        self.heard.append(data)
+        sock.sendall(self.tail)
+
+    def accept(self) -> RawOldPeer:
+        """Return the agent's next connection, closed at the end."""
+        peer = self.proxy.accept()
+        self.addCleanup(peer.close)
+        return peer
+
+    def registered(self) -> RawOldPeer:
+        """Return the agent's next tunnel."""
+        peer = self.accept()
+        self.assertEqual(peer.config().token, TOKEN)
+        peer.answer(good=True)
+        return peer
+
+    def serve(self) -> None:
+        """The agent comes back, and does its work."""
+        peer = self.registered()
+        self.wait_until_ready()
+        peer.open(f"{LOOPBACK}:{self.api.port}".encode())
+        self.assertEqual(peer.next(CONFIRM, REFUSE)[0], CONFIRM)
+        peer.close()
+
+    def test_config(self) -> None:
+        """What is sent is what old proxies read."""
+        peer = self.accept()
+        config = peer.config()
+        self.assertEqual((config.name, config.token), (CLUSTER, TOKEN))
+        self.assertEqual(config.kubernetes, f"{LOOPBACK}:{self.api.port}")
+        self.assertEqual(config.kubesphere, f"{LOOPBACK}:{self.service.port}")
+        self.assertEqual(config.bearer.decode(), BEARER)
+        self.assertIn(b"BEGIN CERTIFICATE", config.authority)
+        peer.answer(good=True)
+        self.wait_until_ready()
+        self.assertEqual(peer.next(80)[1:], NS(b"ping") + b"\1")
+        peer.answer(good=True)
+        self.assertEqual(peer.next(80)[1:], NS(b"ping") + b"\1")
+
+    def test_empty_failure(self) -> None:
+        """A refusal without a word is none, as for deployed agents."""
+        peer = self.accept()
+        peer.config()
+        peer.answer(good=False)
+        self.wait_until_ready()
+
+    def test_texts(self) -> None:
+        """Whatever is said in answer is an error: it is told, without our secrets, and the agent closes."""
+        for good, text, told in (
+            (False, b"Unauthorized agent", r"\(Unauthorized agent\)"),
+            (True, b"but not today", r"\(but not today\)"),
+            (False, b"no: " + TOKEN.encode(), "not shown"),
+            (False, b"\x1b[2J\n\0", r"\(\[2J\)"),
+            (False, b"x" * 200_000, r"\(x{200}\)"),
+        ):
+            peer = self.accept()
+            peer.config()
+            peer.answer(good=good, text=text)
+            peer.end()
+            self.wait_for_line(r"try \d+ failed: the proxy refused the registration .*" + told)
+        self.serve()
+
+    def test_silent(self) -> None:
+        """A proxy that never answers the config is given up after ten seconds, as is one without SSH."""
+        peer = self.accept()
+        peer.config()
+        began = time.monotonic()
+        peer.end()
+        self.assertGreater(time.monotonic() - began, 9)
+        self.wait_for_line(r"try \d+ failed: the proxy did not answer the registration within 10 s")
+        peer = self.accept()
+        peer.end()
+        self.wait_for_line(r"try \d+ failed: not authenticated within 10 s")
+        self.serve()
+
+    def test_garbage(self) -> None:
+        """Hole 16: whatever comes in place of SSH is a failed try, and leaves nothing behind."""
+        descriptors = 0
+        for count in range(20):
+            peer = self.accept()
+            with contextlib.suppress(OSError):
+                peer.frame((b"SSH-2.0-x\r\n" if count % 2 else b"") + bytes(range(256)) * 40)
+                if count % 3 == 0:
+                    peer.raw(b"\xff" * 100)
+            with contextlib.suppress(TimeoutError, OSError):
+                peer.socket.settimeout(12)
+                while peer.socket.recv(4096):
+                    pass
+            peer.close()
+            if count == 5:
+                descriptors = self.agent.descriptors()
+        self.assertLessEqual(self.agent.descriptors(), descriptors + 3)
+        self.serve()
+
+    def test_wrong_messages(self) -> None:
+        """A reply to nothing, channels before authentication: the connection ends, the agent does not."""
+        for offend in (
+            lambda peer: peer.say(b"\x51", b"\x51", b"\x51"),
+            lambda peer: peer.say(b"\x52why"),
+            lambda peer: peer.say(b"\x5e" + number(99) + NS(b"data for nobody")),
+            lambda peer: peer.say(bytes((OPEN,)) + b"\0\0"),
+            lambda peer: peer.frame(b"x" * 1000),
+        ):
+            peer = self.registered()
+            self.wait_until_ready()
+            peer.answer(good=True)  # in case that it has asked: one ping may be under way
+            offend(peer)
+            with contextlib.suppress(Gone):
+                peer.end()
+            peer.close()
+        self.serve()
+
+    def test_refused_tries(self) -> None:
+        """Hole 12: a hundred refused registrations leave no descriptor behind."""
+        descriptors = memory = 0
+        for count in range(100):
+            peer = self.accept()
+            peer.config()
+            peer.answer(good=False, text=b"Unauthorized agent")
+            with contextlib.suppress(Gone):
+                peer.end()
+            peer.close()
+            if count == 40:
+                descriptors, memory = self.agent.descriptors(), self.agent.memory()
+        self.assertLessEqual(self.agent.descriptors(), descriptors + 2)
+        self.assertLess(self.agent.memory(), memory + 8 * MIB)
+        self.serve()
+
+    def test_other_addresses(self) -> None:
+        """Hole 4: the agent dials the two addresses that it sent, and nothing else, by no type of channel."""
+        trap = Listener(lambda sock: sock.recv(1))
+        self.addCleanup(trap.close)
+        peer = self.registered()
+        for address in (f"{LOOPBACK}:{trap.port}", f"localhost:{self.api.port}", "169.254.169.254:80", ""):
+            peer.open(address.encode())
+            refusal = peer.next(CONFIRM, REFUSE)
+            self.assertEqual((refusal[0], b"not-allowed" in refusal), (REFUSE, True), address)
+        kind = b"direct-tcpip"
+        body = NS(LOOPBACK.encode()) + number(trap.port) + NS(b"x") + number(1)
+        peer.say(b"\x5a" + NS(kind) + number(5, MIB, 32 << 10) + body)
+        self.assertEqual(peer.next(CONFIRM, REFUSE)[0], REFUSE)
+        self.assertEqual(trap.connections, 0)
+
+    def test_early_channel(self) -> None:
+        """A channel that comes before the answer to the config is opened, as old proxies expect."""
+        peer = self.accept()
+        config = peer.config()
+        peer.open(config.kubernetes.encode())
+        self.assertEqual(peer.next(CONFIRM, REFUSE)[0], CONFIRM)
+        peer.answer(good=True)
+        self.wait_until_ready()
+
+    def test_half_close(self) -> None:
+        """Hole 17: our side has ended, and all of a long answer still comes."""
+        peer = self.registered()
+        peer.open(f"{LOOPBACK}:{self.service.port}".encode(), ours=5, window=64 * MIB)
+        answer = peer.next(CONFIRM, REFUSE)
+        self.assertEqual(answer[0], CONFIRM, answer)
+        stream = int.from_bytes(answer[5:9], "big")
+        for _ in range(10):
+            peer.data(stream, b"q" * 10_000)
+        peer.say(bytes((END,)) + number(stream))
+        got = bytearray()
+        while (message := peer.next(DATA, END))[0] == DATA:
+            got += message[9:]
+        self.assertEqual(self.heard, [b"q" * 100_000])
+        self.assertEqual(len(got), len(self.tail))
+        self.assertEqual(bytes(got), self.tail)
+        self.assertEqual(peer.next(CLOSE)[0], CLOSE)
+
+    def test_cut_in_the_middle(self) -> None:
+        """A proxy that goes while bytes flow costs those streams, and no descriptor."""
+        before = 0
+        for count in range(6):
+            peer = self.registered()
+            for ours in range(10):
+                peer.open(f"{LOOPBACK}:{self.service.port}".encode(), ours=ours)
+                stream = int.from_bytes(peer.next(CONFIRM)[5:9], "big")
+                peer.data(stream, b"x" * 10_000)
+                peer.say(bytes((END,)) + number(stream))
+            peer.next(DATA)
+            peer.close()
+            if count == 1:
+                before = self.agent.descriptors()
+        self.serve()
+        wait_for("closed streams", lambda: self.agent.descriptors() <= before + 3, 15)
+
+    def test_flood_of_channels(self) -> None:
+        """Ten thousand channels to nowhere, and hundreds to a target: the agent stays well, and small."""
+        peer = self.registered()
+        memory, log = self.agent.memory(), len(self.agent.output())
+        evil = b"\x5a" + NS(b"kubesphere") + number(5, MIB, 32 << 10) + b"evil.example:80"
+        good = b"\x5a" + NS(b"kubesphere") + number(5, MIB, 32 << 10)
+        good += f"{LOOPBACK}:{self.service.port}".encode()
+        for _ in range(50):
+            peer.say(*[evil] * 200)
+        for _ in range(3):
+            peer.say(*[good] * 100)
+        answers = {CONFIRM: 0, REFUSE: 0}
+        while sum(answers.values()) < 10_300:
+            answers[peer.next(CONFIRM, REFUSE)[0]] += 1
+        self.assertGreaterEqual(answers[REFUSE], 10_000)
+        self.assertGreater(answers[CONFIRM], 0)
+        self.assertTrue(self.is_ready())
+        self.assertLess(self.agent.memory(), memory + 32 * MIB)
+        self.assertLess(len(self.agent.output()) - log, 100_000)
+        peer.close()
+        self.serve()
+
+    def test_flood_of_requests(self) -> None:
+        """Global requests without end end the connection; the agent comes back."""
+        peer = self.registered()
+        self.wait_until_ready()
+        peer.storm(b"\x50" + NS(b"config") + b"\1{}", 20_000)
+        with contextlib.suppress(Gone):
+            peer.end()
+        self.wait_for_line("too many global requests")
+        self.serve()
+
+    def test_frozen(self) -> None:
+        """A peer that answers no ping and takes nothing is given up within three intervals."""
+        peer = self.registered()
+        self.wait_until_ready()
+        self.wait_until_ready(ready=False, timeout=3 * KEEPALIVE + 3)
+        self.wait_for_line("three keepalive periods")
+        peer.close()
+        self.serve()
+
+
+class AutoTests(OldProxyTestCase):
+    """The proxy is the test, and the agent does not know which."""
+
+    def test_asks_first(self) -> None:
+        """tower-v2 is asked for at each connection, and kubesphere-v1 after a 404."""
+        proxy = RawOldProxy()
+        self.addCleanup(proxy.close)
+        self.start_agent(f"ws://{LOOPBACK}:{proxy.port}/some/path", ANYBODY)
+        for count in (1, 2):
+            peer = proxy.accept()
+            peer.config()
+            peer.answer(good=True)
+            self.wait_until_ready()
+            self.assertEqual(proxy.others, ["tower-v2"] * count)
+            peer.close()
