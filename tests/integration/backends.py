@@ -41,6 +41,11 @@ class Backend:
         self.program = Program("backend", argv, folder, {"PYTHONPATH": str(ROOT)})
         self.ports: dict[str, dict[str, int]] = {}
 
+    @property
+    def authority(self) -> bytes:
+        """The CA of its certificates, PEM."""
+        return self._authority.pem
+
     def start(self) -> None:
         """Start it and learn its ports."""
         self.program.start()

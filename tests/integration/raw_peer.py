@@ -63,18 +63,17 @@ class Gone(Exception):
 class RawPeer:
     """One connection.
 
-    :param ssh: our end of SSH, with which the handshake is done; None where the test does without.
+    :param ssh: our end of SSH, with which the handshake is done, and which has a ``ready`` that fires when it
+        is; None where the test does without.
     :param from_client: whether what we receive comes from a client: then we are the proxy.
     :ivar is_client: whether we are the agent.
     :ivar reason: what the other side said when it disconnected.
     """
 
-    def __init__(
-        self, sock: socket.socket, ssh: ClientTransport | ServerTransport | None, *, from_client: bool
-    ) -> None:
+    def __init__(self, sock: socket.socket, ssh: Any, *, from_client: bool) -> None:
         sock.settimeout(PATIENCE)
         self.socket = sock
-        self.ssh: Any = ssh
+        self.ssh = ssh
         self.reason = ""
         self.is_client = not from_client
         self._reader = FrameReader(from_client=from_client)

@@ -31,6 +31,9 @@ CHANNEL = b"kubesphere"
 #: Longest config, B: packets of deployed peers end at 256 KiB.
 LONGEST_CONFIG = 255 * 1024
 
+#: Longest name, address, version or token, characters.
+LONGEST_TEXT = 1024
+
 
 @frozen
 class AgentConfig:
@@ -109,8 +112,8 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 def _text(words: dict[str, Any], key: str) -> str:
     value = words.get(key.lower(), "")
-    if not isinstance(value, str) or not value.isprintable():
-        raise Malformed(f"{key} is no printable text in the config")
+    if not isinstance(value, str) or len(value) > LONGEST_TEXT or not value.isprintable():
+        raise Malformed(f"{key} is no printable text of at most {LONGEST_TEXT} characters in the config")
     return value
 
 

@@ -1,0 +1,129 @@
+"""A Tower whose clusters have old agents, and what none of its programs may ever show."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import functools
+import os
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+from tower.v1.config import AgentConfig
+
+from . import harness
+from .backends import Backend
+from .old_peers import OldAgent
+from .programs import LOOPBACK
+
+#: Shows all that can be shown.
+LOUD = "--v=9"
+
+
+class OldTower:
+    """One proxy, at its loudest, and a backend with two clusters.
+
+    :ivar tokens: of their agents, by cluster.
+    :ivar agents: that were made.
+    :ivar bearer: file with the token that the proxy is to show the backend.
+    :ivar authority: file with the CA of the backend; its certificate and key are beside it.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.tower = harness.Tower(folder)
+        self.tower.proxy = self.tower.proxy_program(LOUD, *options)
+        self.backend = Backend(folder, "alpha", "beta")
+        self.tokens: dict[str, str] = {}
+        self.bearer = folder / "bearer"
+        self.bearer.write_text("s3cret-bearer-of-an-old-agent\n")
+        self.authority = folder / "backend-ca.crt"
+        self.authority.write_bytes(self.backend.authority)
+        self.agents: list[OldAgent] = []
+
+    @property
+    def url(self) -> str:
+        """Where agents come in."""
+        return f"http://{LOOPBACK}:{self.tower.port}"
+
+    def start(self) -> None:
+        """Start proxy and backend, and add the clusters."""
+        self.tower.start()
+        self.backend.start()
+        for cluster in ("alpha", "beta"):
+            self.tower.tower("cluster", "add", cluster)
+            self.tokens[cluster] = self.mint(cluster)
+
+    def mint(self, cluster: str) -> str:
+        """Return a new token for old agents of a cluster."""
+        words = shlex.split(self.tower.tower("join", cluster, "--protocol", "v1"))
+        return words[words.index("--token") + 1]
+
+    def agent(self, cluster: str = "alpha", *, token: str = "", rekey: int | None = None) -> OldAgent:
+        """Return an agent of Go; it is not started."""
+        ports = self.backend.ports[cluster]
+        made = OldAgent(
+            self.folder,
+            self.url,
+            cluster,
+            token or self.tokens[cluster],
+            f"{LOOPBACK}:{ports['https']}",
+            ca=self.authority,
+            bearer=self.bearer,
+            kubesphere_service=f"{LOOPBACK}:{ports['http']}",
+            rekey=rekey,
+            label=f"old-agent-{len(self.agents)}",
+        )
+        self.agents.append(made)
+        return made
+
+    def config(self, cluster: str = "beta") -> AgentConfig:
+        """Return what an agent of that cluster sends."""
+        return AgentConfig(
+            version="by hand",
+            name=cluster,
+            token=self.tokens[cluster],
+            kubernetes=f"{LOOPBACK}:6443",
+            kubesphere=f"{LOOPBACK}:9090",
+            authority=self.authority.read_bytes(),
+            bearer=self.bearer.read_bytes(),
+        )
+
+    def secrets(self) -> set[bytes]:
+        """Return what may stand in no log and on no disk of the proxy, in the forms that it could take."""
+        texts = [*self.tokens.values(), self.bearer.read_text().strip()]
+        forms = {
+            form(text.encode()) for text in texts for form in (bytes, bytes.hex, base64.b64encode, _decimals)
+        }
+        return {form if isinstance(form, bytes) else form.encode() for form in forms}
+
+    def leaks(self) -> list[str]:
+        """Return which files of the proxy hold a secret, its log included."""
+        files = [self.tower.proxy.log, *(path for path in self.tower.state.rglob("*") if path.is_file())]
+        secrets = self.secrets()
+        return [str(path) for path in files if any(secret in path.read_bytes() for secret in secrets)]
+
+    def stop(self) -> None:
+        """End all of it."""
+        for agent in self.agents:
+            agent.program.stop()
+        self.tower.stop()
+        self.backend.program.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _decimals(data: bytes) -> str:
+    """Return *data* as Go prints it."""
+    return " ".join(map(str, data))
+
+
+@functools.cache
+def old_tower() -> OldTower:
+    """Return the one that the tests of this run share, which ends with the process."""
+    made = OldTower(Path(tempfile.mkdtemp(prefix="tower-old-")))
+    owner = os.getpid()
+    atexit.register(lambda: made.stop() if os.getpid() == owner else None)
+    made.start()
+    return made
