@@ -32,6 +32,7 @@ from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.quantities import is_wildcard
+from tower.records import Watch
 from tower.reception import Reception
 from tower.revocation import Revocation
 from tower.serving import RENEWAL_PERIOD, Serving, serving_names
@@ -113,6 +114,7 @@ class Proxy(MultiService):
         self._sockets = Poller(reactor)
         self._ready = False
         self._ports: list[TCPServer] = []
+        self._watches: list[Watch] = []
         self._compose_trust()
         self._compose_records()
         self._compose_agents()
@@ -227,7 +229,11 @@ class Proxy(MultiService):
 
     def _open_doors(self, chain: Chain, rights: Rights) -> OpenDoors:
         """Return how the ports of clusters with old agents are open, and look again when tokens change."""
-        self._store.watch(V1_TOKENS, lambda event: self._proxies.resettle(str(event.record.value["cluster"])))
+        self._watches.append(
+            self._store.watch(
+                V1_TOKENS, lambda event: self._proxies.resettle(str(event.record.value["cluster"]))
+            )
+        )
         return OpenDoors(
             lambda name: bool(self._old_tokens.tokens(name)),
             ConnectionReactor(self._sockets, self._serving.open_context),
@@ -324,6 +330,8 @@ class Proxy(MultiService):
         await DeferredList([self._front.stop(GRACE), self._plain.stop(GRACE)])
         self._pool.stop()
         await maybeDeferred(super().stopService)
+        for watch in self._watches:
+            watch.stop()
         self._rights.stop()
         self._credentials.stop()
         self._clusters.stop()

@@ -38,7 +38,7 @@ _ANSWER = (
 _REFUSAL = (
     b"HTTP/1.1 %d %b\r\n%bConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
 )
-_REASONS = {400: b"Bad Request", 403: b"Forbidden", 426: b"Upgrade Required"}
+_REASONS = {400: b"Bad Request", 426: b"Upgrade Required"}
 
 
 class NoUpgrade(PeerError):
@@ -88,7 +88,7 @@ def answer_upgrade(head: bytes, protocols: Collection[bytes]) -> tuple[bytes, by
         raise NoUpgrade("Sec-WebSocket-Key is not 16 bytes in base64")
     protocol = found.get(b"sec-websocket-protocol", b"")
     if protocol not in protocols:
-        raise NoUpgrade(f"agents speak {b' or '.join(protocols).decode()} here", 403)
+        raise NoUpgrade(f"agents speak {b' or '.join(protocols).decode()} here")
     accept = b64encode(sha1(key + _GUID, usedforsecurity=False).digest())
     return _ANSWER % (accept, protocol), protocol
 
