@@ -23,17 +23,14 @@ from tower.conch.keys import load_or_create
 from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
 from tower.listening import ConnectionFactory, ConnectionReactor
-from tower.options import (
-    OptionError,
-    one_line_errors,
-)
+from tower.options import OptionError, one_line_errors
 from tower.periodic import periodic
 from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.quantities import is_wildcard
-from tower.records import Watch
 from tower.reception import Reception
+from tower.records import Watch
 from tower.revocation import Revocation
 from tower.serving import RENEWAL_PERIOD, Serving, serving_names
 from tower.sqlite import SQLiteStore
