@@ -1,0 +1,82 @@
+"""The commands of a page of the documentation, to be run as they stand there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from .programs import Program, run
+
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+PATIENCE = 60.0  # s for the commands below one heading
+
+
+class Guide:
+    """One page.  Its indented blocks are commands for ``sh``; those above its first heading go before all.
+
+    :param folder: where the commands run.
+    :param environment: what they find there, beside what the page sets.
+    :param names: what stands for what; longer names go first.
+    :ivar blocks: the commands below each heading that has some.
+    """
+
+    def __init__(
+        self, page: str, folder: Path, environment: Mapping[str, str], names: Mapping[str, str]
+    ) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._names = sorted(names.items(), key=lambda item: -len(item[0]))
+        self.blocks: dict[str, list[str]] = {}
+        heading, inside = "", False
+        for line in (DOCS / page).read_text().splitlines():
+            if line.startswith("#"):
+                heading = "" if line.startswith("# ") else line.lstrip("# ")
+            if line.startswith("    "):
+                blocks = self.blocks.setdefault(heading, [])
+                if not inside:
+                    blocks.append("")
+                blocks[-1] += f"{line[4:]}\n"
+            inside = line.startswith("    ")
+        self._prelude = "".join(self.blocks.pop(""))
+
+    def command(self, heading: str, number: int = 0) -> str:
+        """Return a block below a heading, as it is to be run."""
+        text = self.blocks[heading][number]
+        for name, value in self._names:
+            text = text.replace(name, value)
+        return text
+
+    def run(self, heading: str, number: int = 0) -> str:
+        """Run a block; return what it writes to standard output.
+
+        :raise AssertionError: it fails; the text says what it says.
+        """
+        text = self.command(heading, number)
+        argv = ["sh", "-e", "-c", self._prelude_here() + text]
+        done = run(argv, timeout=PATIENCE, environment=self._environment, folder=self._folder)
+        if done.returncode:
+            raise AssertionError(f"{heading}: {text}: {done.stderr.decode(errors='replace')}")
+        return done.stdout.decode()
+
+    def program(self, name: str, heading: str, number: int = 0) -> Program:
+        """Return a block that runs until it is ended as a program; it is not started."""
+        argv = ["sh", "-c", f"{self._prelude_here()}exec {self.command(heading, number)}"]
+        return Program(name, argv, self._folder, self._environment)
+
+    def _prelude_here(self) -> str:
+        text = self._prelude
+        for name, value in self._names:
+            text = text.replace(name, value)
+        return text
+
+
+def path_with(folder: Path, *programs: Path) -> str:
+    """Return a PATH on which the programs come first, by the names that they have there.
+
+    :param folder: gets links to them; ``kubectl.1.27`` is linked as ``kubectl``.
+    """
+    folder.mkdir()
+    for each in programs:
+        (folder / each.name.partition(".")[0]).symlink_to(each)
+    return f"{folder}:{os.environ['PATH']}"

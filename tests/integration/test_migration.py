@@ -1,0 +1,222 @@
+"""``docs/migrating-from-kubesphere-tower.md``, command by command: from old programs to ours and back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from .guide import DOCS, Guide, path_with
+from .harness import KEEPALIVE, Tower
+from .member import kubectls, member
+from .old_installation import OFFSET, SYSTEM, TOKENS, OldInstallation
+from .person import Person
+from .programs import wait_for
+
+PAGE = "migrating-from-kubesphere-tower.md"
+HOST = "127.0.0.2"  # the machine of the new proxy
+NAMESPACES = "/api/v1/namespaces"
+
+FIRST = (
+    "Write down what there is",
+    "Start the new proxy beside the old one",
+    "Take over clusters, ports and tokens",
+    "Move the address",
+    "Give people and tools kubeconfigs of their own",
+    "Go back",
+    "Let the new agent in",
+    "Start the new agent",
+    "Turn the old agent off",
+    "Go back to the old agent",
+    "Only new agents",
+)
+AGENTS_FIRST = "Agents first"
+
+
+class MigrationTests(SynchronousTestCase):
+    """Begins with an old installation that works."""
+
+    def setUp(self) -> None:
+        """Have it run, and everything that the page's commands expect."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.old = OldInstallation(self.folder, member())
+        self.addCleanup(self.old.stop)
+        self.old.start()
+        self.tower = Tower(self.folder, HOST)
+        self.guide = self.prepared_guide()
+
+    def prepared_guide(self) -> Guide:
+        """Return the page, with what its commands expect in their places."""
+        (self.folder / "deploy").symlink_to(DOCS.parent / "deploy")
+        for name in ("host", "alpha"):
+            shutil.copy(member().admin, self.folder / f"{name}.kubeconfig")
+        shutil.copy(self.old.proxy.authority, self.folder / "ca.crt")
+        shutil.copy(self.old.proxy.authority_key, self.folder / "ca.key")
+        (self.folder / "alpha.token").write_text(f"{TOKENS['alpha']}\n")
+        installed = Path(sys.executable).parent
+        programs = (kubectls()[-1], installed / "tower", installed / "twistd")
+        ports = self.old.ports
+        environment = {
+            "PATH": path_with(self.folder / "bin", *programs),
+            "TOWER_HOST": HOST,
+            "TOWER_PORT": str(self.tower.port),
+            "TOWER_SECURE_PORT": str(self.tower.secure_port),
+            "TOWER_CLUSTER_PORTS": f"{ports.start}-{ports.stop - 1}",
+            "TOWER_KEEPALIVE": f"{KEEPALIVE:g}s",
+        }
+        names = {
+            "/var/lib/tower-agent": str(self.folder / "agent"),
+            "/var/lib/tower": str(self.tower.state),
+            "tower.example.org": HOST,
+            "10.0.0.7": HOST,
+            "16000-17000": f"{ports.start + OFFSET}-{ports.stop - 1 + OFFSET}",
+            "old.example.org:8080": self.old.address,
+            "ks-apiserver.kubesphere-system.svc": self.old.kubesphere,
+        }
+        return Guide(PAGE, self.folder, environment, names)
+
+    def start_new(self, heading: str) -> None:
+        """Start the new proxy by the page's command."""
+        self.tower.proxy = self.guide.program(f"new-proxy-{heading.replace(' ', '-')}", heading)
+        self.addCleanup(self.tower.proxy.stop)
+        self.tower.start()
+
+    def assertWorks(self, person: Person) -> None:
+        """Expect the API server's namespaces."""
+        answer = person.get(NAMESPACES)
+        self.assertEqual(answer.status, 200, answer.body)
+        self.assertEqual(json.loads(answer.body)["kind"], "NamespaceList")
+
+    def condition(self, kind: str) -> tuple[str, str]:
+        """Return status and reason of alpha's condition."""
+        for each in self.tower.status("alpha")["status"]["conditions"]:
+            if each["type"] == kind:
+                return each["status"], each["reason"]
+        return "", ""
+
+    def wait_for_protocol(self, reason: str) -> None:
+        """Return when alpha's agents speak what *reason* says."""
+        wait_for(reason, lambda: self.condition("AgentProtocol")[1] == reason)
+
+    def test_every_command_is_run(self) -> None:
+        """No heading of the page has commands that no test here runs."""
+        self.assertEqual(set(self.guide.blocks), {*FIRST, AGENTS_FIRST})
+
+    def test_proxy_first(self) -> None:
+        """The proxy, and back, and again, the agent, and back, and again; users are served at each step."""
+        self.assertWorks(self.old.user())
+        self.assertEqual(self.old.ask_kubesphere(), 200)
+        self.take_over()
+        self.replace_proxy()
+        self.go_back()
+        self.replace_proxy()
+        jane = self.give_kubeconfig()
+        self.replace_agent(jane)
+        self.only_new(jane)
+
+    def take_over(self) -> None:
+        """What the old proxy knows the new one knows, and the old one serves on."""
+        self.guide.run("Write down what there is")
+        lines = [f"{name} {self.old.port} {token}\n" for name, token in TOKENS.items()]
+        self.assertEqual((self.folder / "clusters.txt").read_text(), "".join(lines))
+        self.assertEqual((self.folder / "clusters.txt").stat().st_mode & 0o077, 0)
+        self.start_new("Start the new proxy beside the old one")
+        listed = self.guide.run("Take over clusters, ports and tokens")
+        self.assertIn("alpha", listed)
+        self.assertEqual(self.tower.cluster_port("alpha"), self.old.port)
+        self.assertNotEqual(self.tower.cluster_port("beta"), self.old.port)
+        self.assertWorks(self.old.user())
+
+    def replace_proxy(self) -> None:
+        """With the address the old agent comes to the new proxy, and everybody is served as before."""
+        self.guide.run("Move the address", 0)
+        self.old.settle()
+        self.old.move(HOST, self.tower.port)
+        wait_for("the old agent", lambda: self.tower.status("alpha")["status"].get("agents") == 1, 30)
+        self.assertIn("KubeSphereV1", self.guide.run("Move the address", 1))
+        self.assertEqual(self.condition("KubernetesAPIServerPortOpen"), ("True", "OpenToEverybody"))
+        self.assertWorks(self.old.user())
+        self.assertEqual(self.old.ask_kubesphere(HOST), 200)
+
+    def go_back(self) -> None:
+        """The old proxy has what it had."""
+        self.guide.run("Go back")
+        self.old.settle()
+        self.old.move_back()
+        self.old.proxy.wait_for_agents()
+        self.assertWorks(self.old.user())
+        self.assertEqual(self.old.ask_kubesphere(), 200)
+
+    def give_kubeconfig(self) -> Person:
+        """Jane has rights of her own, on the front door."""
+        heading = "Give people and tools kubeconfigs of their own"
+        self.addCleanup(member().kubectl, "delete", "clusterrolebinding", "tower-dev")
+        self.assertIn(SYSTEM, self.guide.run(heading))
+        jane = Person(self.folder / "jane.kubeconfig")
+        self.assertWorks(jane)
+        return jane
+
+    def replace_agent(self, jane: Person) -> None:
+        """Both agents serve, then the new one alone, then the old one again, then the new one."""
+        self.guide.run("Let the new agent in")
+        self.guide.run("Start the new agent", 0)
+        new = self.guide.program("new-agent", "Start the new agent", 1)
+        self.addCleanup(new.stop)
+        new.start()
+        wait_for("both agents", lambda: self.tower.status("alpha")["status"].get("agents") == 2)
+        self.assertWorks(jane)
+        self.turn_off(jane)
+        self.guide.run("Go back to the old agent")
+        self.old.settle()
+        self.wait_for_protocol("KubeSphereV1")
+        self.assertWorks(jane)
+        self.assertWorks(self.old.user())
+        new.stop()
+        self.guide.run("Let the new agent in")
+        shutil.rmtree(self.folder / "agent")
+        new.start()
+        wait_for("both agents", lambda: self.tower.status("alpha")["status"].get("agents") == 2)
+        self.turn_off(jane)
+
+    def turn_off(self, jane: Person) -> None:
+        """Without the old agent the port asks who is there."""
+        self.guide.run("Turn the old agent off")
+        self.old.settle()
+        self.wait_for_protocol("TowerV2")
+        wait_for("the port", lambda: self.condition("KubernetesAPIServerPortOpen") == ("True", "PortOpen"))
+        self.assertWorks(jane)
+        self.assertEqual(self.old.user().get(NAMESPACES).status, 401)
+
+    def only_new(self, jane: Person) -> None:
+        """A proxy without the old protocol serves the new agent, and nobody else gets in."""
+        self.tower.proxy.stop()
+        self.start_new("Only new agents")
+        wait_for("the agent", lambda: self.tower.status("alpha")["status"].get("agents") == 1)
+        self.assertWorks(jane)
+        before = self.old.agent.connections()
+        self.old.agent.program.start()
+        wait_for("its refusal", lambda: not self.old.agent.ready())
+        self.assertEqual(self.old.agent.connections(), before)
+        self.guide.run("Only new agents", 1)
+        self.assertFalse((self.folder / "clusters.txt").exists())
+
+    def test_agents_first(self) -> None:
+        """Our agent takes the old one's place at an old proxy, which then has it alone; and goes again."""
+        new = self.guide.program("new-agent", AGENTS_FIRST)
+        self.addCleanup(new.stop)
+        new.start()
+        self.old.proxy.wait_for_agents(2)
+        self.old.agent.program.stop()
+        self.old.proxy.wait_for_agents(1)
+        self.assertWorks(self.old.user())
+        self.assertEqual(self.old.ask_kubesphere(), 200)
+        self.assertNotIn(TOKENS["alpha"], new.output())
+        new.stop()
+        self.old.agent.program.start()
+        self.old.proxy.wait_for_agents(1)
+        self.assertWorks(self.old.user())
