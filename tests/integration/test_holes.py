@@ -1,0 +1,156 @@
+"""Holes that only programs show: what they leave open, how they end, and what they write.
+
+Those of old peers are with the tests of old agents, old proxies and fleets of them; see docs/holes.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+
+from tests.test_authorities import PUBLISHED
+
+from . import harness
+from .backends import Backend
+from .programs import LOOPBACK, Program, wait_for
+
+GARBAGE = b"SSH-1.5-nobody\r\nHTTP/1.1 400 Bad Request\r\n\r\n"
+REFUSALS = 40
+SETTLED = 15.0  # s
+
+
+class Impostor:
+    """Takes connections, says something that no proxy says, and closes.
+
+    :ivar port: where it listens.
+    :ivar taken: connections so far.
+    """
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.taken = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection = self._listener.accept()[0]
+            except OSError:
+                return
+            self.taken += 1
+            with connection:
+                connection.sendall(GARBAGE)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+class HoleTests(harness.TowerTestCase):
+    """A proxy, and a cluster with an agent of ours."""
+
+    def setUp(self) -> None:
+        """Have them."""
+        super().setUp()
+        self.backend = Backend(self.folder, "alpha")
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        self.kubeconfig = self.backend.kubeconfig("alpha")
+        self.agent = self.tower.add("alpha", self.kubeconfig)
+        self.jane = self.tower.person("alpha", "jane")
+        self.assertEqual(self.jane.get("/ping").status, 200)
+
+    def available(self) -> str:
+        """Return status and reason of the condition about the agent."""
+        conditions = self.tower.status("alpha")["status"]["conditions"]
+        (found,) = (each for each in conditions if each["type"] == "AgentAvailable")
+        return f"{found['status']} {found['reason']}"
+
+    def test_hole_01_22_nobody_comes_in_anywhere(self) -> None:
+        """Holes 1 and 22: no port takes anybody without a credential, and none is on another address."""
+        anybody = ssl.create_default_context(cadata=self.jane.ca)
+        port = self.tower.cluster_port("alpha")
+        for number, path in ((port, "/api"), (self.tower.secure_port, "/clusters/alpha/api")):
+            connection = http.client.HTTPSConnection(LOOPBACK, number, context=anybody, timeout=5)
+            connection.request("GET", path)
+            self.assertEqual(connection.getresponse().status, 401)
+            connection.close()
+            self.assertRaises(ConnectionRefusedError, socket.create_connection, ("127.0.0.2", number), 5)
+
+    def test_hole_02_the_published_authority(self) -> None:
+        """Hole 2: a proxy that is given the published CA ends with one line and exit code 1."""
+        path = self.folder / "published.crt"
+        path.write_text(PUBLISHED)
+        self.tower.proxy.stop()
+        again = self.tower.proxy_program(f"--ca-cert={path}", f"--ca-key={path}", name="published")
+        again.start()
+        self.assertEqual(again.wait(), 1)
+        self.assertIn("its private key is public", again.output())
+        self.assertNotIn("Traceback", again.output())
+
+    def test_hole_12_refusals_leave_nothing_open(self) -> None:
+        """Hole 12: an agent that is refused again and again keeps no descriptor, nor does the proxy."""
+        self.agent.program.stop()
+        proxy = self.tower.proxy
+        refused = self.tower.agent("alpha", self.kubeconfig, "--max-retry-interval=100ms")
+        refused.program = self.with_token(refused, "tower-of-nobody")
+        before = proxy.descriptors()
+        refused.program.start()
+        tries = "does not let this agent serve"
+        wait_for("the first refusal", lambda: tries in refused.program.output(), SETTLED)
+        few = refused.program.descriptors()
+        wait_for("more refusals", lambda: refused.program.output().count(tries) > REFUSALS, 3 * SETTLED)
+        self.assertLessEqual(refused.program.descriptors(), few + 2)
+        wait_for("the proxy to close them", lambda: proxy.descriptors() <= before + 2, SETTLED)
+        self.assertGreater(proxy.output().count("was not let in: as 'alpha': "), REFUSALS // 2)
+        for program in (proxy, refused.program):
+            self.assertNotIn("tower-of-nobody", program.output())
+            self.assertNotIn("Traceback", program.output())
+
+    def with_token(self, agent: harness.Agent, token: str) -> Program:
+        """Return the program of an agent whose join token is another."""
+        return Program(agent.name, agent.argv, self.folder, {**agent.environment, "TOWER_TOKEN": token})
+
+    def test_hole_16_what_is_no_proxy(self) -> None:
+        """Hole 16: an agent goes on trying whatever answers, and when it may not, ends with an error."""
+        impostor = Impostor()
+        self.addCleanup(impostor.close)
+        for extra, ends in (([], False), (["--max-retry=3"], True)):
+            agent = self.tower.agent(
+                "alpha", self.kubeconfig, "--max-retry-interval=200ms", *extra, via=impostor.port
+            )
+            agent.program.start()
+            if ends:
+                self.assertEqual(agent.program.wait(SETTLED), 1)
+                self.assertIn("giving up after 3 retries", agent.program.output())
+                continue
+            wait_for("ten tries", lambda: impostor.taken > 10, SETTLED)
+            self.assertTrue(agent.program.running())
+            self.assertIn("trying again in", agent.program.output())
+
+    def test_hole_28_29_after_a_crash(self) -> None:
+        """Holes 28 and 29: after kill -9 the agent is let in at once; if it was killed too, that is said."""
+        self.tower.proxy.kill()
+        self.tower.start()
+        wait_for("the way", lambda: self.jane.get("/ping").status == 200, SETTLED)
+        self.assertNotIn("was not let in", self.tower.proxy.output())
+        self.assertEqual(self.available(), "True AgentConnected")
+        self.tower.proxy.kill()
+        self.agent.program.kill()
+        self.tower.start()
+        wait_for("the condition", lambda: self.available() == "False AgentDisconnected", SETTLED)
+
+    def test_hole_30_what_one_can_read(self) -> None:
+        """Hole 30: at normal verbosity both logs say that the agent is connected, and so does the object."""
+        self.assertIn("connected to ", self.agent.program.output())
+        wait_for("the proxy's line", lambda: "agent of alpha connected from" in self.tower.proxy.output())
+        self.assertEqual(self.available(), "True AgentConnected")
+        self.agent.program.stop()
+        answer = self.jane.get("/ping")
+        self.assertEqual(answer.status, 503)
+        self.assertIn("agent of cluster alpha was last seen", json.loads(answer.body)["message"])
