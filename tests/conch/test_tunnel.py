@@ -196,6 +196,173 @@ class StreamTests(SynchronousTestCase):
         self.assertTrue(far.got == expected)
 
 
+class Sizes(Recorder):
+    """Remembers in what pieces bytes came, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def received(self, data: memoryview) -> None:
+        """See `tower.pipes.Receiver`."""
+        self.sizes.append(len(data))
+        super().received(data)
+
+
+def wide(near: Recorder, far: Recorder) -> tuple[TunnelPair, Channel]:
+    """Return a tunnel and a channel from the proxy to the agent whose windows have grown."""
+    pair = TunnelPair()
+    channel, _ = pair.channel(near, far)
+    channel.send(BULK)
+    pair.pump()
+    far.got.clear()
+    far.log.clear()
+    return pair, channel
+
+
+class GatheringTests(SynchronousTestCase):
+    """Packets of a size that old agents take leave together."""
+
+    def test_one_frame(self) -> None:
+        """Those of one turn leave in one frame, with the small ones before, between and behind them."""
+        far = Sizes()
+        pair, channel = wide(Recorder(), far)
+        expected = b""
+        for size in (100, 30_000, 32_768, 7, 30_000, 5000):
+            channel.send(BULK[:size])
+            expected += BULK[:size]
+        self.assertEqual(len(pair.proxy.pipe.waiting), 0)
+        pair.clock.advance(0)
+        wire = pair.proxy.pipe.waiting
+        [piece] = FrameReader(from_client=False).feed(memoryview(bytearray(wire)))
+        self.assertEqual(piece, (4 if len(wire) < 65_536 else 10, len(wire)))
+        pair.pump()
+        self.assertTrue(far.got == expected)
+
+    def test_enough(self) -> None:
+        """When they are as long as the longest packet they do not wait; a large one waits for nobody."""
+        pair, channel = wide(Recorder(), Recorder())
+        pair.proxy.pipe.room = 1 << 20
+        for _ in range(10):
+            channel.send(BULK[:30_000])
+        self.assertGreater(len(pair.proxy.pipe.waiting), 256 * 1024)
+        self.assertLess(len(pair.proxy.pipe.waiting), 300_000)
+        channel.send(BULK[:60_000])
+        self.assertGreater(len(pair.proxy.pipe.waiting), 360_000)
+        pair.clock.advance(0)
+        self.assertLess(len(pair.proxy.pipe.waiting), 361_000)
+
+    def test_congested(self) -> None:
+        """A full connection stops what would be gathered."""
+        pair, channel = wide(Recorder(), Recorder())
+        pair.proxy.pipe.room = 1000
+        self.assertTrue(channel.send(BULK[:30_000]))
+        pair.clock.advance(0)
+        self.assertFalse(channel.send(BULK[:30_000]))
+        self.assertEqual(channel.queued, 30_000)
+
+    def test_one_tunnel_at_a_time(self) -> None:
+        """While one tunnel gathers, another one's packets leave at once; none is lost when the first is."""
+        one, two = Recorder(), Recorder()
+        first, channel = wide(Recorder(), one)
+        second, other = wide(Recorder(), two)
+        channel.send(BULK[:30_000])
+        other.send(BULK[:20_000])
+        self.assertEqual(len(first.proxy.pipe.waiting), 0)
+        self.assertGreater(len(second.proxy.pipe.waiting), 20_000)
+        channel.send(BULK[30_000:60_000])
+        first.pump()
+        second.pump()
+        self.assertTrue(one.got == BULK[:60_000])
+        self.assertTrue(two.got == BULK[:20_000])
+        channel.send(BULK[:30_000])
+        first.proxy.pipe.lose()
+        other.send(BULK[:30_000])
+        self.assertEqual(len(second.proxy.pipe.waiting), 0)
+        second.pump()
+        self.assertTrue(two.got == BULK[:20_000] + BULK[:30_000])
+
+    def test_close(self) -> None:
+        """What was gathered leaves before the tunnel is closed, and before it changes keys."""
+        far = Recorder()
+        pair, channel = wide(Recorder(), far)
+        channel.send(BULK[:30_000])
+        pair.proxy.ssh.sendKexInit()
+        channel.send(BULK[30_000:50_000])
+        pair.pump()
+        channel.send(BULK[50_000:80_000])
+        pair.proxy.tunnel.close("enough")
+        pair.pump()
+        self.assertTrue(far.got == BULK[:80_000])
+        self.assertIn("enough", str(pair.agent.lost))
+
+
+class JoiningTests(SynchronousTestCase):
+    """Data of packets in a row is delivered as one piece."""
+
+    def test_joined(self) -> None:
+        """It is, up to a size, and the end behind it comes in its turn."""
+        far = Sizes()
+        pair, channel = wide(Recorder(), far)
+        far.sizes.clear()
+        for start in range(0, 240_000, 30_000):
+            channel.send(BULK[start : start + 30_000])
+        channel.finish()
+        pair.pump()
+        self.assertTrue(far.got == BULK[:240_000])
+        self.assertEqual((far.sizes, far.log[-1]), ([120_000, 120_000], "ended"))
+
+    @settings(max_examples=60, deadline=None)
+    @given(
+        st.sampled_from(CIPHERS),
+        st.lists(
+            st.tuples(st.integers(0, 2), st.sampled_from((1, 9, 100, 16_374, 20_000, 30_000, 50_000))),
+            max_size=16,
+        ),
+        st.lists(st.integers(1, 400_000), min_size=1, max_size=3),
+    )
+    def test_any_order(self, cipher: bytes, script: list[tuple[int, int]], cuts: list[int]) -> None:
+        """Channels get their own bytes, in whatever order packets come, and where they are cut."""
+        pair = TunnelPair(cipher=cipher)
+        recorders = [Recorder() for _ in range(3)]
+        channels = [pair.channel(Recorder(), far)[0] for far in recorders]
+        expected = [b"", b"", b""]
+        for number, size in script:
+            channels[number].send(BULK[size : 2 * size])
+            expected[number] += BULK[size : 2 * size]
+        channels[1].finish()
+        channels[2].close()
+        if min(cuts) > 100:
+            pair.cut = tuple(cuts)
+        pair.pump()
+        self.assertTrue([far.got for far in recorders] == expected)
+        self.assertEqual(recorders[1].log[-1], "ended")
+        self.assertEqual(recorders[2].log[-1], "closed")
+        self.assertIsNone(pair.agent.lost)
+
+    def test_wrong_behind(self) -> None:
+        """What comes behind is looked at as closely as what comes alone."""
+        for wrong, why in (
+            (b"\x5e\0\0\0\0\0\0\0\5long", "another length"),
+            (b"\x5e\0\0\0\x63\0\0\0\4long", "not open"),
+            (b"\x5e\0\0\0\0\0\0", "without a length"),
+            (b"\x5e", "message 94 of 1 B"),
+            (b"\x61\0\0\0\x63", "not open"),
+            (b"\x50", "shorter than its fields"),
+        ):
+            near = Recorder()
+            pair = TunnelPair()
+            _, channel = pair.channel(near, Recorder())
+            channel.send(BULK[:20_000])
+            channel.send(BULK[:20_000])
+            pair.agent.tunnel.send(wrong)
+            pair.agent.tunnel.send(b"\x5e\0\0\0\0\0\0\x50\0" + bytes(0x5000))
+            pair.pump()
+            self.assertTrue(near.got[:40_000] == BULK[:20_000] * 2)
+            self.assertIn(why, str(pair.proxy.lost))
+            self.assertEqual(len(near.got), 40_000)
+
+
 class FlowTests(SynchronousTestCase):
     """Stops and goes on."""
 

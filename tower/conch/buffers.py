@@ -1,4 +1,4 @@
-"""Buffers of the process that tunnels receive into, each lent to one tunnel at a time."""
+"""Buffers of the process that tunnels receive into and gather in, each lent to one tunnel at a time."""
 
 from __future__ import annotations
 
@@ -27,3 +27,27 @@ class BufferPool:
 
 #: The process's own.
 POOL = BufferPool()
+
+
+class Batch:
+    """Where one tunnel at a time gathers packets that leave together.
+
+    :param front: room to be left for a frame's header, B.
+    :param size: of the packets, B.
+    :ivar owner: whose packets these are; None if there are none.
+    :ivar end: where the next packet goes in `memory`; the first is at `front`.
+    """
+
+    def __init__(self, front: int, size: int) -> None:
+        self.memory = memoryview(bytearray(front + size))
+        self.front = self.end = front
+        self.owner: object = None
+
+    def put(self, data: bytes) -> bool:
+        """Add a packet, if there is room."""
+        end = self.end + len(data)
+        if end > len(self.memory):
+            return False
+        self.memory[self.end : end] = data
+        self.end = end
+        return True

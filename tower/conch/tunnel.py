@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.budget import Budget
-from tower.conch.buffers import BUFFER_SIZE, POOL
+from tower.conch.buffers import BUFFER_SIZE, POOL, Batch
 from tower.conch.channel import Channel
 from tower.conch.interfaces import SSH, Reader, Writer
 from tower.conch.mux import ALONE_PACKET, DATA, DATA_OFFSET, Mux
@@ -37,6 +37,9 @@ STREAM = b"stream@tower.kubesphere.io"
 #: Packets up to this size wait for the end of the turn and leave in one frame, B.
 SMALL_PACKET = 8 * 1024
 
+#: Packets up to this size, of which a peer of kubesphere-v1 takes no longer ones, leave in one frame, too, B.
+MEDIUM_PACKET = 40 * 1024
+
 #: What a tunnel may keep of a packet without keeping a whole buffer, B.
 SMALL_REST = 8 * 1024
 
@@ -50,6 +53,10 @@ _OVERHEAD = 1 / 64
 #: All that may come before the hello is over, frames included, B.
 EARLY_BYTES = 512 * 1024
 
+#: Data of packets from this size on is joined with what follows it in its channel, up to that size, B.
+_WORTH_JOINING = 16 * 1024
+_JOINED = 96 * 1024
+
 #: What may wait for a peer that takes nothing: answers and window adjustments, since data stops before, B.
 LARGEST_BACKLOG = 4 * 1024 * 1024
 
@@ -59,6 +66,7 @@ _BATCH = 64 * 1024
 _PLAIN = memoryview(bytearray(DATA_OFFSET + ALONE_PACKET + 64))
 _SEALED = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
 _OPENED = memoryview(bytearray(BUFFER_SIZE))
+_GATHERED = Batch(LONGEST_HEADER, ALONE_PACKET + MEDIUM_PACKET + _BATCH)
 
 
 def _nothing() -> None:
@@ -247,6 +255,8 @@ class Tunnel:
         if self.disconnecting:
             return
         data = self._ssh.sealer.seal(payload)
+        if _GATHERED.owner is self and _GATHERED.put(data):
+            return
         self._out.append(data)
         self._out_size += len(data)
         if self._out_size > _BATCH:
@@ -263,15 +273,43 @@ class Tunnel:
         """Seal the packet in the lease; send it now, or with the others of this turn if it is small."""
         if self.disconnecting:
             return
-        if size <= SMALL_PACKET:
-            self.send(bytes(_PLAIN[1:size]))
-            return
-        if self._out:
-            self._flush()
+        if size <= MEDIUM_PACKET:
+            if size <= SMALL_PACKET:
+                self.send(bytes(_PLAIN[1:size]))
+                return
+            if _GATHERED.owner in (None, self):
+                self._gather(size)
+                return
+        self._flush()
         sealed = self._ssh.sealer.seal_into(_PLAIN, size, _SEALED[LONGEST_HEADER:])
         end = LONGEST_HEADER + sealed
         begin = self._writer.wrap_into(_SEALED, LONGEST_HEADER, end)
         self._transmit(_SEALED[begin:end])
+
+    def _gather(self, size: int) -> None:
+        """Seal the packet in the lease behind those that leave with it when they are enough, or the turn ends.
+
+        A Go peer reads a message in ever larger pieces, so few long messages cost it much less than many.
+        """
+        batch, mux = _GATHERED, self._mux
+        if batch.owner is None:
+            batch.owner, batch.end = self, batch.front
+            for data in self._out:
+                batch.put(data)
+            self._out.clear()
+            self._out_size = 0
+            self.soon()
+        batch.end += self._ssh.sealer.seal_into(_PLAIN, size, batch.memory[batch.end :])
+        if mux is None or batch.end - batch.front > mux.largest:
+            self._ship()
+
+    def _ship(self) -> None:
+        """Send what was gathered."""
+        batch = _GATHERED
+        batch.owner = None
+        if not self._over:
+            begin = self._writer.wrap_into(batch.memory, batch.front, batch.end)
+            self._transmit(batch.memory[begin : batch.end])
 
     def soon(self) -> None:
         """Have `_turn` called once this turn of the reactor is over."""
@@ -281,18 +319,18 @@ class Tunnel:
 
     def _turn(self) -> None:
         self._turn_is_due = False
+        self._flush()
         if self._over:
             return
-        if self._out:
-            self._flush()
         mux = self._mux
         if mux is not None and mux.turns and not self.congested:
             mux.drained()
         self._ssh.rekey_if_due()
-        if self._out:
-            self._flush()
+        self._flush()
 
     def _flush(self) -> None:
+        if _GATHERED.owner is self:
+            self._ship()
         if not self._out or self._over:
             return
         data = b"".join(self._out)
@@ -317,7 +355,7 @@ class Tunnel:
 
     def write(self, data: bytes) -> None:
         """Send bytes of SSH at the end of this turn of the reactor."""
-        if self.disconnecting:
+        if self.disconnecting or (_GATHERED.owner is self and _GATHERED.put(data)):
             return
         self._out.append(data)
         self._out_size += len(data)
@@ -426,15 +464,56 @@ class Tunnel:
         opener, channels_go_on = ssh.opener, not ssh.awaits_keys
         while not self.disconnecting and (opened := opener.open_next(buffer, begin, end, _OPENED)):
             begin, until = opened
-            kind = _OPENED[1]
-            if kind == DATA and channels_go_on:
+            if channels_go_on and _OPENED[1] == DATA:
+                if _WORTH_JOINING <= until < _JOINED and end - begin > _WORTH_JOINING:
+                    begin = self._parse_joined(mux, buffer, begin, end, until)
+                    opener, channels_go_on = ssh.opener, not ssh.awaits_keys
+                    continue
                 mux.data(_OPENED, 1, until)
-            elif 90 <= kind <= 100 and channels_go_on:
-                mux.message(kind, _OPENED[1:until])
             else:
-                ssh.dispatch(bytes(_OPENED[1:until]))
+                self._act(mux, _OPENED[1:until])
                 opener, channels_go_on = ssh.opener, not ssh.awaits_keys
         return begin
+
+    def _parse_joined(self, mux: Mux, buffer: memoryview, begin: int, end: int, until: int) -> int:
+        """Act on the packet that is open, with the data of the next ones behind its own, as one piece.
+
+        Each is opened where its head falls on the end of the data before it, which is put back then.
+
+        :return: where the first packet begins that was not opened.
+        """
+        opener, head = self._ssh.opener, bytes(_OPENED[1:6])
+        place = stop = until
+        other = b""
+        joinable = until == DATA_OFFSET + int.from_bytes(_OPENED[6:DATA_OFFSET], "big")
+        while joinable and stop < _JOINED:
+            place = stop - DATA_OFFSET
+            covered = bytes(_OPENED[place:stop])
+            opened = opener.open_next(buffer, begin, end, _OPENED[place:])
+            if opened is None:
+                break
+            begin, until = opened
+            own = bytes(_OPENED[place:stop])
+            _OPENED[place:stop] = covered
+            if own[1:6] != head or until != DATA_OFFSET + int.from_bytes(own[6:], "big"):
+                other = own
+                break
+            stop = place + until
+        if stop > DATA_OFFSET:
+            _OPENED[6:DATA_OFFSET] = (stop - DATA_OFFSET).to_bytes(4, "big")
+        mux.data(_OPENED, 1, stop)
+        if other and not self.disconnecting:
+            _OPENED[place : place + DATA_OFFSET] = other
+            self._act(mux, _OPENED[place + 1 : place + until])
+        return begin
+
+    def _act(self, mux: Mux, payload: memoryview) -> None:
+        """Act on one message."""
+        ssh, kind = self._ssh, payload[0]
+        if 90 <= kind <= 100 and not ssh.awaits_keys:
+            mux.message(kind, payload)
+        else:
+            ssh.dispatch(bytes(payload))
 
     def received(self, data: memoryview) -> None:
         """Take bytes that did not come through `buffer`."""
@@ -469,6 +548,8 @@ class Tunnel:
         self._over = self.disconnecting = True
         self._buffer = None
         self._out.clear()
+        if _GATHERED.owner is self:
+            _GATHERED.owner = None
         if self._mux is not None:
             self._mux.lost(reason)
             self._mux = None  # or each would hold the other
