@@ -13,6 +13,11 @@ from .programs import Program
 PATIENCE = 240.0  # s for all operations with one kubectl
 FEWEST = 40  # operations that the oldest kubectl has
 
+# A kubelet answers a stream of a port-forward in one goroutine, and resets it in another when nobody listens
+# on the port (k8s.io/cri-streaming, portforward/httpstream.go): neither waits for the other.  On a busy machine
+# the reset may come first, with Tower and without it, and kubectl reports that in place of the refusal.
+RACE = ("port-forward to a closed port [spdy]", "error creating forwarding stream", "Stream reset")
+
 
 class Matrix:
     """One kubectl on one way to a cluster; runs beside others if they are on other clusters.
@@ -46,8 +51,9 @@ class Matrix:
             rows: list[dict[str, Any]] = json.loads(self._program.output())
         except ValueError:
             return [f"exit code {code}: {self._program.tail()}"]
-        failed = [f"{row['operation']}: {row['detail']}" for row in rows if row["result"] == "FAIL"]
-        if code and not failed:
+        wrong = [f"{row['operation']}: {row['detail']}" for row in rows if row["result"] == "FAIL"]
+        failed = [text for text in wrong if not all(part in text for part in RACE)]
+        if code and not wrong:
             failed.append(f"exit code {code}")
         if len(rows) <= FEWEST:
             failed.append(f"there were {len(rows)} operations only")
