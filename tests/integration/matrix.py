@@ -14,8 +14,8 @@ PATIENCE = 240.0  # s for all operations with one kubectl
 FEWEST = 40  # operations that the oldest kubectl has
 
 # A kubelet answers a stream of a port-forward in one goroutine, and resets it in another when nobody listens
-# on the port (k8s.io/cri-streaming, portforward/httpstream.go): neither waits for the other.  On a busy machine
-# the reset may come first, with Tower and without it, and kubectl reports that in place of the refusal.
+# on the port (k8s.io/cri-streaming, portforward/httpstream.go): neither waits for the other.  On a busy
+# machine the reset may come first, with Tower and without it; kubectl reports that in place of the refusal.
 RACE = ("port-forward to a closed port [spdy]", "error creating forwarding stream", "Stream reset")
 
 

@@ -129,6 +129,14 @@ class Member:
             raise AssertionError(f"{arguments}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
+    def remove_namespace(self, name: str) -> None:
+        """Remove a namespace with its Deployments; no controller is there that would finish it."""
+        self.kubectl("-n", name, "delete", "deployments", "--all")
+        self.kubectl("delete", "namespace", name, "--wait=false")
+        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        path = f"/api/v1/namespaces/{name}/finalize"
+        self.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(manifest).encode())
+
     def audit(self, since: int = 0) -> list[dict[str, Any]]:
         """Return the API server's audit log from byte *since* on."""
         with (self.place / "audit.log").open("rb") as log:

@@ -145,8 +145,8 @@ class OldInstallation:
         for relay in (self._agents, self._users):
             relay.close()
         crd, *_ = self._objects
-        for what in ((f"crd/{crd['metadata']['name']}",), (f"namespace/{SYSTEM}",)):
-            self._member.kubectl("delete", *what, "--wait=false", "--ignore-not-found")
+        self._member.kubectl("delete", "crd", crd["metadata"]["name"])
+        self._member.remove_namespace(SYSTEM)
 
     def settle(self) -> None:
         """Start and stop the programs as their Deployments say."""

@@ -168,7 +168,7 @@ class ManifestTests(harness.TowerTestCase):
         self.tower.tower("cluster", "add", "alpha")
         text = self.tower.tower("join", "alpha", "--protocol", "v1", "--format", "manifest")
         real.kubectl("create", "namespace", "kubesphere-system")
-        self.addCleanup(real.kubectl, "delete", "namespace", "kubesphere-system", "--wait=false")
+        self.addCleanup(real.remove_namespace, "kubesphere-system")
         said = real.kubectl("apply", "--validate=strict", "-f", "-", stdin=text.encode())
         self.addCleanup(real.kubectl, "delete", "-f", "-", "--wait=false", stdin=text.encode())
         self.assertEqual(said.count("tower-v1-agent created"), 5, said)
