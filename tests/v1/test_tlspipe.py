@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import ssl
+import weakref
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -609,6 +611,43 @@ class EndTests(Ends):
             self.assertEqual(recorder.log, ["received"])
             getattr(pipe, act)()
             self.assertEqual(recorder.log, ["received", "closed"])
+
+    def test_no_cycles(self) -> None:
+        """However it ends, nothing of it is left to the garbage collector."""
+
+        def aborted(pipe: TLSPipe, server: Server) -> None:
+            self.muxes.pump()
+            server.send(b"x")
+            self.muxes.pump()
+            pipe.abort()
+
+        def done(pipe: TLSPipe, server: Server) -> None:
+            self.muxes.pump()
+            server.end()
+            pipe.finish()
+
+        def cut(pipe: TLSPipe, server: Server) -> None:
+            self.muxes.pump()
+            server.channel.close()
+
+        def too_late(pipe: TLSPipe, server: Server) -> None:
+            self.clock.advance(HANDSHAKE_TIMEOUT)
+
+        def cancelled(pipe: TLSPipe, server: Server) -> None:
+            pipe.secured.cancel()
+
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        for end in (aborted, done, cut, too_late, cancelled):
+            pipe, server = self.open(recorder := Recorder())
+            pipe.secured.addCallbacks(lambda _: None, lambda _: None)
+            end(pipe, server)
+            self.muxes.pump()
+            self.assertEqual(recorder.log[-1], "closed")
+            channel = weakref.ref(pipe._pipe)
+            del pipe, server
+            self.assertIsNone(channel(), end)
 
     def test_late_receiver(self) -> None:
         """A receiver that was set after the pipe was gone hears so when it resumes."""

@@ -365,8 +365,9 @@ class TLSPipe:
         else:
             self._pipe.abort()
         if not self._ready:
-            if self._deadline.active():
-                self._deadline.cancel()
+            deadline, self._deadline = self._deadline, None  # one that is over holds us
+            if deadline.active():
+                deadline.cancel()
             if not self.secured.called:
                 self.secured.errback(reason)
         self._tell(reason)
