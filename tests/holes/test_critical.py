@@ -6,8 +6,10 @@ import json
 import random
 from pathlib import Path
 
+from cryptography.x509 import load_pem_x509_certificate
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs, eventAsText
+from twisted.python.usage import UsageError
 
 from tests.conch.pairs import HOST_KEY as OTHER_KEY
 from tests.holes.agentkit import MemoryAgent
@@ -18,9 +20,10 @@ from tests.test_authorities import PUBLISHED
 from tests.trust import NOW, authority, pair
 from tests.web.gatewaykit import get
 from tower.agent import Agent, Options, makeService
-from tower.authorities import given_authority
+from tower.authorities import PUBLISHED_AUTHORITIES, given_authority
 from tower.conch.opening import StreamRefused
 from tower.errors import ConfigurationError
+from tower.pki import public_key_hash
 from tower.records import KINDS
 
 
@@ -69,6 +72,17 @@ class AuthorityTests(HoleTestCase):
             certificate.write_bytes(pem)
             error = self.assertRaises(ConfigurationError, given_authority, certificate, key, NOW)
             self.assertIn("its private key is public", str(error))
+
+    def test_hole_02_no_agent_takes_it_for_a_proxys(self) -> None:
+        """Hole 2: nor does an agent take it for what vouches for its proxy, by hash or by certificate."""
+        der = load_pem_x509_certificate(PUBLISHED.encode())
+        for pinned in (
+            f"sha256:{public_key_hash(der)}",
+            *(f"sha256:{each}" for each in PUBLISHED_AUTHORITIES),
+        ):
+            options = Options({})
+            arguments = line(ca_hash=pinned)
+            self.assertIn("public", str(self.assertRaises(UsageError, options.parse, arguments)))
 
 
 class ServerTests(HoleTestCase):
