@@ -191,6 +191,7 @@ class MigrationTests(SynchronousTestCase):
         wait_for("the port", lambda: self.condition("KubernetesAPIServerPortOpen") == ("True", "PortOpen"))
         self.assertWorks(jane)
         self.assertEqual(self.old.user().get(NAMESPACES).status, 401)
+        self.assertEqual(self.old.ask_kubesphere(HOST), 200)
 
     def only_new(self, jane: Person) -> None:
         """A proxy without the old protocol serves the new agent, and nobody else gets in."""
@@ -198,6 +199,7 @@ class MigrationTests(SynchronousTestCase):
         self.start_new("Only new agents")
         wait_for("the agent", lambda: self.tower.status("alpha")["status"].get("agents") == 1)
         self.assertWorks(jane)
+        self.assertEqual(self.old.ask_kubesphere(HOST), 200)
         before = self.old.agent.connections()
         self.old.agent.program.start()
         wait_for("its refusal", lambda: not self.old.agent.ready())
