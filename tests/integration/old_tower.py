@@ -11,6 +11,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from tests.web.test_pinning import issue
 from tower.v1.config import AgentConfig
 
 from . import harness
@@ -28,6 +31,7 @@ class OldTower:
     :ivar tokens: of their agents, by cluster.
     :ivar agents: that were made.
     :ivar bearer: file with the token that the proxy is to show the backend.
+    :ivar pair: a client certificate and its key, PEM, and the certificate's DER.
     :ivar authority: file with the CA of the backend; its certificate and key are beside it.
     """
 
@@ -41,6 +45,12 @@ class OldTower:
         self.bearer.write_text("s3cret-bearer-of-an-old-agent\n")
         self.authority = folder / "backend-ca.crt"
         self.authority.write_bytes(self.backend.authority)
+        certificate, key = issue("old-agent")
+        self.pair = (
+            certificate.public_bytes(Encoding.PEM),
+            key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+            certificate.public_bytes(Encoding.DER),
+        )
         self.agents: list[OldAgent] = []
 
     @property
@@ -61,12 +71,22 @@ class OldTower:
         words = shlex.split(self.tower.tower("join", cluster, "--protocol", "v1"))
         return words[words.index("--token") + 1]
 
-    def agent(self, cluster: str = "alpha", *, token: str = "", rekey: int | None = None) -> OldAgent:
-        """Return an agent of Go; it is not started."""
+    def agent(
+        self,
+        cluster: str = "alpha",
+        *,
+        token: str = "",
+        rekey: int | None = None,
+        trusts: Path | None = None,
+    ) -> OldAgent:
+        """Return an agent of Go; it is not started.
+
+        :param trusts: file with the CA of the proxy, to which it goes by TLS.
+        """
         ports = self.backend.ports[cluster]
         made = OldAgent(
             self.folder,
-            self.url,
+            f"https://{LOOPBACK}:{self.tower.secure_port}" if trusts else self.url,
             cluster,
             token or self.tokens[cluster],
             f"{LOOPBACK}:{ports['https']}",
@@ -74,6 +94,7 @@ class OldTower:
             bearer=self.bearer,
             kubesphere_service=f"{LOOPBACK}:{ports['http']}",
             rekey=rekey,
+            trusts=trusts,
             label=f"old-agent-{len(self.agents)}",
         )
         self.agents.append(made)

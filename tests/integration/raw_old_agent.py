@@ -119,13 +119,19 @@ def let_in(port: int) -> RawOldAgent:
 class RawServer:
     """The API server behind such an agent: TLS by hand, inside the next channel that the proxy opens.
 
+    :param clients: PEM, whose certificates it wants to see.
     :ivar target: where the channel is to lead.
     :ivar remote: the proxy's number of it.
     """
 
-    def __init__(self, peer: RawOldAgent, certificate: Path, key: Path, local: int = 7) -> None:
+    def __init__(
+        self, peer: RawOldAgent, certificate: Path, key: Path, clients: str = "", local: int = 7
+    ) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
+        if clients:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(cadata=clients)
         self._session = TLSSession(context, server_side=True)
         self._peer = peer
         self._local = local
@@ -145,6 +151,10 @@ class RawServer:
             self._send(self._session.take())
             self._session.feed(self._next())
         self._send(self._session.take())
+
+    def shown(self) -> bytes | None:
+        """Return the certificate that the proxy showed, DER."""
+        return self._session.object.getpeercert(binary_form=True)
 
     def _next(self) -> memoryview:
         deadline = time.monotonic() + PATIENCE

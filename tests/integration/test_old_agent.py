@@ -190,6 +190,20 @@ class LifeTests(OldAgentTestCase):
         self.mended()
         self.assertNotIn("Unauthorized", self.agent.program.output())
 
+    def test_https(self) -> None:
+        """It comes in by the front door too, whose certificate it verifies."""
+        self.agent.program.stop()
+        authority = self.old.folder / "tower-ca.crt"
+        authority.write_text(self.jane.ca)
+        stranger = self.old.agent(trusts=self.old.authority)
+        stranger.program.start()
+        wait_for("it to refuse the proxy", lambda: "x509: " in stranger.program.output(), 10)
+        stranger.program.stop()
+        agent = self.old.agent(trusts=authority)
+        agent.program.start()
+        agent.wait_until_ready()
+        self.assertTrue(self.works())
+
     def test_two(self) -> None:
         """Of two agents with one name the first one is lost, while requests run, and no second one fails."""
         second = self.started()
@@ -245,7 +259,7 @@ class LifeTests(OldAgentTestCase):
         self.tower.proxy.stop()
         self.tower.proxy = self.tower.proxy_program("--require-v2")
         self.tower.start()
-        wait_for("the agent to be refused", lambda: "HTTP status 403" in self.agent.program.output(), 10)
+        wait_for("the agent to be refused", lambda: "HTTP status 400" in self.agent.program.output(), 10)
         self.assertIn("turned away: agents speak tower-v2 here", self.tower.proxy.output())
         self.check_bounded()
 

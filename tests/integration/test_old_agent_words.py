@@ -14,6 +14,7 @@ from attrs import evolve
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.tls import TLSEnded, TLSSession
 from tower.v1.config import CHANNEL, CONFIG, LONGEST_CONFIG, PING, AgentConfig
 
 from .neighbours import Neighbour, Pings
@@ -66,6 +67,55 @@ class Reading:
         """Wait for the end, and return what came before."""
         self._thread.join(20)
         return self._got
+
+
+class HalfClosing:
+    """A user who can end his side of TLS and read on, which Python's sockets cannot."""
+
+    def __init__(self, person: Person) -> None:
+        self._socket = socket.create_connection((person.host, person.port), 20)
+        self._session = TLSSession(person.tls, server_side=False, server_hostname=person.host)
+        self._buffer = memoryview(bytearray(1 << 20))
+        self._got = b""
+        while not self._session.handshake():
+            self._socket.sendall(self._session.take())
+            self._receive()
+        self._socket.sendall(self._session.take())
+
+    def _receive(self) -> None:
+        data = self._socket.recv(1 << 16)
+        assert data, "the connection was cut"
+        self._session.feed(memoryview(data))
+
+    def send(self, data: bytes) -> None:
+        """Send plain text."""
+        self._socket.sendall(self._session.encrypt(data))
+
+    def end(self) -> None:
+        """Say that this was all (close_notify)."""
+        self._socket.sendall(self._session.end())
+
+    def until(self, mark: bytes) -> None:
+        """Read up to *mark*."""
+        while mark not in self._got:
+            self._read()
+        self._got = self._got.partition(mark)[2]
+
+    def _read(self) -> None:
+        while not (count := self._session.read_into(self._buffer)):
+            self._receive()
+        self._got += self._buffer[:count]
+
+    def rest(self) -> bytes:
+        """Return what comes up to the end."""
+        with contextlib.suppress(TLSEnded):
+            while True:
+                self._read()
+        return self._got
+
+    def close(self) -> None:
+        """Go away."""
+        self._socket.close()
 
 
 class OldAgentTestCase(SynchronousTestCase):
@@ -131,9 +181,9 @@ class OldAgentTestCase(SynchronousTestCase):
         self.addCleanup(asking.close)
         return asking, self.server(peer)
 
-    def server(self, peer: RawOldAgent) -> RawServer:
+    def server(self, peer: RawOldAgent, clients: str = "") -> RawServer:
         """Return the API server of the next channel."""
-        return RawServer(peer, self.old.folder / "backend.crt", self.old.folder / "backend.key")
+        return RawServer(peer, self.old.folder / "backend.crt", self.old.folder / "backend.key", clients)
 
     def assertServes(self, peer: RawOldAgent, body: bytes = b"ok") -> None:
         """A request goes through an agent."""
@@ -334,6 +384,42 @@ class ServerTests(OldAgentTestCase):
             self.assertTrue(reading.all().endswith(b"\r\n\r\n" + body))
             self.assertEqual(reading.was_cut, not ends)
             peer.close()
+
+    def test_half_close(self) -> None:
+        """A user who has said all gets all that was on its way to him, and what comes for it (hole 17)."""
+        peer = self.registered()
+        user = HalfClosing(self.victim)
+        self.addCleanup(user.close)
+        user.send(b"GET /api HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+        server = self.server(peer)
+        server.shake()
+        server.request()
+        server.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+        user.until(b"\r\n\r\n")
+        user.send(b"that is all")
+        user.end()
+        got = b""
+        while data := server.read():
+            got += data
+        self.assertEqual(got, b"that is all")
+        answer = b"then this is, too" * 30_000
+        server.send(answer)
+        server.end()
+        server.close()
+        self.assertTrue(user.rest() == answer)
+
+    def test_certificate(self) -> None:
+        """A client certificate is shown to the API server, and no bearer token with it."""
+        certificate, key, der = self.old.pair
+        peer = self.registered(config=evolve(self.old.config(), certificate=certificate, key=key))
+        asking = Asking(self.victim)
+        self.addCleanup(asking.close)
+        server = self.server(peer, certificate.decode())
+        server.shake()
+        self.assertNotIn(b"\r\nAuthorization:", server.request())
+        self.assertEqual(server.shown(), der)
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        self.assertEqual(asking.answer(), 200)
 
     def test_early_answer(self) -> None:
         """An answer that comes before the upload is through reaches the user (hole 9)."""
