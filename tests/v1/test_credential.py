@@ -202,6 +202,13 @@ class AuthorityTests(SynchronousTestCase):
             error = self.assertRaises(ConfigurationError, credential, authority=authority)
             self.assertEqual(str(error), "the agent's certificate authority is not a PEM certificate")
 
+    def test_shared(self) -> None:
+        """The system's authorities are loaded once, and never into a context with somebody's certificate."""
+        self.assertIs(credential().context, credential(bearer=b"token").context)
+        pair = issue("agent")
+        shown = {"certificate": pem(pair[0]), "key": key_of(pair)}
+        self.assertIsNot(credential(**shown).context, credential(**shown).context)
+
     def test_published(self) -> None:
         """The authority whose private key is public is refused (hole 2), wherever it stands."""
         published = PUBLISHED.encode()

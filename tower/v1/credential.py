@@ -9,6 +9,7 @@ import json
 import re
 import ssl
 from base64 import urlsafe_b64decode
+from functools import cache
 from ipaddress import IPv6Address
 
 from attrs import field, frozen
@@ -67,10 +68,12 @@ class MemberCredential:
         self.host, self.port = parse_server(config.kubernetes)
         self.server_name = self.host.rstrip(".")
         self.resumption = Resumption()
-        self.context = _context(config.authority)
+        has_certificate = bool(config.certificate or config.key)
+        make = _context if config.authority or has_certificate else _systems_context
+        self.context = make(config.authority)
         self.expires: float | None = None
         credential_line = b""
-        if config.certificate or config.key:
+        if has_certificate:
             self.expires = _show(self.context, config.certificate, config.key)
         elif config.bearer:
             token = config.bearer.strip()
@@ -118,6 +121,12 @@ def _is_ipv6(text: str) -> bool:
         return IPv6Address(text).scope_id is None
     except ValueError:
         return False
+
+
+@cache
+def _systems_context(authority: bytes) -> ssl.SSLContext:
+    """Return the one that agents without authority and certificate share: it is large, and slow to make."""
+    return _context(authority)
 
 
 def _context(authority: bytes) -> ssl.SSLContext:
