@@ -18,7 +18,8 @@ from tower.conch.opening import Incoming
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.pipes import Buffer, Receiver
-from tower.web.frames import BINARY, CONTINUATION, PING, Control, FrameReader, FrameWriter, NoFrames, mask
+from tower.web.frames import BINARY, CONTINUATION, PING, Control, FrameReader, FrameWriter, NoFrames
+from tower.web.masks import mask
 
 
 class MemoryPipe:

@@ -10,14 +10,12 @@ from autobahn.twisted.websocket import (
     WebSocketServerFactory,
     WebSocketServerProtocol,
 )
-from autobahn.websocket.xormasker import create_xor_masker  # type: ignore[attr-defined]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web import frames
 from tower.web.frames import (
     BINARY,
     CLOSE,
@@ -31,8 +29,8 @@ from tower.web.frames import (
     FrameReader,
     FrameWriter,
     NoFrames,
-    mask,
 )
+from tower.web.masks import mask
 
 
 def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Control]]:
@@ -46,18 +44,6 @@ def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Contr
             else:
                 payload += data[piece[0] : piece[1]]
     return payload, controls
-
-
-class MaskTests(SynchronousTestCase):
-    """Masks in place."""
-
-    @given(st.binary(max_size=3000), st.binary(min_size=4, max_size=4))
-    def test_as_autobahn(self, data: bytes, key: bytes) -> None:
-        """Small and large data are masked as Autobahn masks them."""
-        covered = bytearray(data)
-        mask(memoryview(covered), key)
-        masker = create_xor_masker(key, len(data))
-        self.assertEqual(bytes(covered), masker.process(data) if data else b"")
 
 
 class FrameTests(SynchronousTestCase):
@@ -190,12 +176,6 @@ class RunTests(SynchronousTestCase):
         for wrong in (begun + cut(b"e" * 4096, b"abcd"), cut(b"e" * 4096, b"abcd")[1032:]):
             with self.assertRaises(BadFrame):
                 FrameReader(from_client=True).feed(memoryview(bytearray(wrong)))
-
-    def test_without_masker(self) -> None:
-        """Where Autobahn has no compiled code the same comes out."""
-        self.patch(frames, "lib", None)
-        packet = bytes(range(256)) * 128
-        self.assertEqual(read(FrameReader(from_client=True), cut(packet, b"abcd"), 40_000)[0], packet)
 
 
 class TextTests(SynchronousTestCase):

@@ -287,7 +287,7 @@ class Tunnel:
         self._transmit(_SEALED[begin:end])
 
     def _gather(self, size: int) -> None:
-        """Seal the packet in the lease behind those that leave with it when they are enough, or the turn ends.
+        """Seal the packet in the lease behind those that leave with it, soon or at the end of the turn.
 
         A Go peer reads a message in ever larger pieces, so few long messages cost it much less than many.
         """

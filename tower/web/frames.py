@@ -16,17 +16,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from tower.errors import PeerError
-from tower.pipes import Buffer
-
-try:  # Autobahn's SIMD code; a module of its own that Autobahn does not promise to keep
-    from _nvx_xormasker import ffi, lib
-except ImportError:
-    ffi = lib = None
+from tower.web.masks import Maskers, mask, masked, rotated
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -35,11 +30,6 @@ LONGEST_HEADER = 14
 
 _KEY = Struct("4s")
 _SHORT = Struct(">BBH")
-
-_BYTES = None if ffi is None else ffi.typeof("uint8_t[]")
-
-#: From this size on the C code is faster than one operation on a big integer, B.
-_SMALL = 64
 
 #: Payload up to this size is moved to what came before it, so that both are one piece, B.
 _LITTLE = 2048
@@ -60,8 +50,9 @@ _RUN_IN_MESSAGE, _RUN = (
     )
 )
 
-#: Key and payload of each frame of a run, by their number.
-_RUNS = [Struct(f"4x4s{_CUT}s" * count) for count in range(_LONGEST_RUN + 1)]
+#: The payload of each frame of a run, by how many there are; where it is put together and unmasked.
+_PAYLOADS = [Struct(f"8x{_CUT}s" * count) for count in range(_LONGEST_RUN + 1)]
+_MASKERS = Maskers(_LONGEST_RUN, _CUT)
 
 
 class BadFrame(PeerError):
@@ -93,46 +84,6 @@ class Control(NamedTuple):
 
 #: Where there is payload, (begin, end), or a control frame.
 Piece: TypeAlias = tuple[int, int] | Control
-
-
-def mask(data: memoryview, key: bytes) -> None:
-    """XOR *data* in place with the 4 bytes of *key*, again and again."""
-    size = len(data)
-    if size > _SMALL and lib is not None:
-        masker = lib.nvx_xormask_new(key)
-        lib.nvx_xormask_process(masker, ffi.from_buffer(_BYTES, data), size)
-        lib.nvx_xormask_free(masker)
-        return
-    data[:] = _mixed(data, size, key)
-
-
-def _mixed(data: Buffer, size: int, key: bytes) -> bytes:
-    """Do the same as one operation on two big integers, and return the result."""
-    return _xor(data, (key * ((size + 3) >> 2))[:size])
-
-
-def _xor(data: Buffer, pattern: bytes) -> bytes:
-    return (int.from_bytes(data, "little") ^ int.from_bytes(pattern, "little")).to_bytes(len(data), "little")
-
-
-def _rotated(key: bytes, count: int) -> bytes:
-    """Return the mask for bytes that begin *count* bytes into what *key* covers."""
-    shift = count & 3
-    return key[shift:] + key[:shift]
-
-
-def _mask_each(data: memoryview, keys: Sequence[bytes]) -> None:
-    """XOR each `_CUT` bytes of *data* in place with a key of their own."""
-    if lib is None:
-        data[:] = _xor(data, b"".join([key * (_CUT // 4) for key in keys]))
-        return
-    make, process, free = lib.nvx_xormask_new, lib.nvx_xormask_process, lib.nvx_xormask_free
-    place = ffi.from_buffer(_BYTES, data) + 0
-    for key in keys:
-        masker = make(key)
-        process(masker, place, _CUT)
-        free(masker)
-        place += _CUT
 
 
 def _add(found: list[Piece], data: memoryview, begin: int, end: int) -> None:
@@ -204,7 +155,7 @@ class FrameReader:
             if self._masked:
                 mask(data[position:until], self._key)
                 if size < self._left:
-                    self._key = _rotated(self._key, size)
+                    self._key = rotated(self._key, size)
             self._left -= size
             if self._control is not None:
                 self._take_control(data[position:until], found)
@@ -227,7 +178,8 @@ class FrameReader:
         :return: where the first frame is that was not taken; something may be wrong with it.
         """
         count = min((len(data) - begin) // _STRIDE, _LONGEST_RUN)
-        heads = data[begin : begin + count * _STRIDE].cast("I")[:: _STRIDE // 4].tobytes()
+        words = data[begin : begin + count * _STRIDE].cast("I")
+        heads = words[:: _STRIDE // 4].tobytes()
         match = (_RUN_IN_MESSAGE if self._in_message else _RUN).match(heads)
         assert match is not None  # it may be empty
         length = match.end()
@@ -235,15 +187,16 @@ class FrameReader:
             return begin
         self._in_message = heads[length - 4] < 128
         count = length // 4
-        pieces = _RUNS[count].unpack_from(data, begin)
+        size = count * _CUT
+        run = _MASKERS.pieces[:size]
+        run[:] = b"".join(_PAYLOADS[count].unpack_from(data, begin))
+        _MASKERS.mask(words[1 : count * _STRIDE // 4 : _STRIDE // 4])
         start = goal = begin
         if found and not isinstance(last := found[-1], Control):
             start, goal = last
             found.pop()
-        found.append((start, goal + count * _CUT))
-        run = data[goal : goal + count * _CUT]
-        run[:] = b"".join(pieces[1::2])
-        _mask_each(run, pieces[::2])
+        data[goal : goal + size] = run
+        found.append((start, goal + size))
         return begin + count * _STRIDE
 
     def _read_head(self, data: memoryview, position: int) -> int:
@@ -350,11 +303,7 @@ class FrameWriter:
         if not self._masked:
             return self._header(opcode, size, b"") + payload
         key = random.getrandbits(32).to_bytes(4, "little")
-        if size <= _SMALL:
-            return self._header(opcode, size, key) + _mixed(payload, size, key)
-        covered = bytearray(payload)
-        mask(memoryview(covered), key)
-        return self._header(opcode, size, key) + covered
+        return self._header(opcode, size, key) + masked(payload, key)
 
     def _header(self, opcode: int, size: int, key: bytes) -> bytes:
         flag = 128 if self._masked else 0
