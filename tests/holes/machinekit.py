@@ -75,7 +75,7 @@ class Line(MemoryPipe):
 
 def run_dry(clock: Clock, lines: Callable[[], list[Line]]) -> None:
     """Carry what there is on *lines*, and do what is due now, until nothing moves."""
-    for _ in range(100_000):
+    for _ in range(10_000):
         clock.advance(0)
         moved = [line.carry(1 << 20) for line in lines()]
         if not any(moved) and not is_due(clock):
