@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +13,11 @@ from attrs import evolve
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.tls import TLSEnded, TLSSession
 from tower.v1.config import CHANNEL, CONFIG, LONGEST_CONFIG, PING, AgentConfig
 
 from .neighbours import Neighbour, Pings
 from .old_tower import old_tower
-from .person import Person
+from .old_users import HalfClosing, Reading
 from .programs import LOOPBACK, wait_for
 from .raw_old_agent import (
     ACCEPTED,
@@ -37,85 +35,6 @@ HANDSHAKE = 10.0  # s that an agent has until its config
 SOON = 3.0  # s in which a connection is closed that has no future
 
 SECRET = "s3cret-of-no-agent"
-
-
-class Reading:
-    """A request whose answer is read up to the end of the connection, in the background.
-
-    :ivar was_cut: whether that end was none.
-    """
-
-    def __init__(self, person: Person) -> None:
-        sock = socket.create_connection((person.host, person.port), 20)
-        self._socket = person.tls.wrap_socket(sock, server_hostname=person.host, suppress_ragged_eofs=False)
-        self._socket.sendall(b"GET /api HTTP/1.1\r\nHost: %b\r\n\r\n" % person.host.encode())
-        self.was_cut = False
-        self._got = b""
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            while data := self._socket.recv(1 << 16):
-                self._got += data
-        except OSError:
-            self.was_cut = True
-        finally:
-            self._socket.close()
-
-    def all(self) -> bytes:
-        """Wait for the end, and return what came before."""
-        self._thread.join(20)
-        return self._got
-
-
-class HalfClosing:
-    """A user who can end his side of TLS and read on, which Python's sockets cannot."""
-
-    def __init__(self, person: Person) -> None:
-        self._socket = socket.create_connection((person.host, person.port), 20)
-        self._session = TLSSession(person.tls, server_side=False, server_hostname=person.host)
-        self._buffer = memoryview(bytearray(1 << 20))
-        self._got = b""
-        while not self._session.handshake():
-            self._socket.sendall(self._session.take())
-            self._receive()
-        self._socket.sendall(self._session.take())
-
-    def _receive(self) -> None:
-        data = self._socket.recv(1 << 16)
-        assert data, "the connection was cut"
-        self._session.feed(memoryview(data))
-
-    def send(self, data: bytes) -> None:
-        """Send plain text."""
-        self._socket.sendall(self._session.encrypt(data))
-
-    def end(self) -> None:
-        """Say that this was all (close_notify)."""
-        self._socket.sendall(self._session.end())
-
-    def until(self, mark: bytes) -> None:
-        """Read up to *mark*."""
-        while mark not in self._got:
-            self._read()
-        self._got = self._got.partition(mark)[2]
-
-    def _read(self) -> None:
-        while not (count := self._session.read_into(self._buffer)):
-            self._receive()
-        self._got += self._buffer[:count]
-
-    def rest(self) -> bytes:
-        """Return what comes up to the end."""
-        with contextlib.suppress(TLSEnded):
-            while True:
-                self._read()
-        return self._got
-
-    def close(self) -> None:
-        """Go away."""
-        self._socket.close()
 
 
 class OldAgentTestCase(SynchronousTestCase):
