@@ -17,7 +17,8 @@ from tests.pipes import FakePipe
 from tests.web.test_pinning import family, server_context
 from tower.connecting import ConnectFailed
 from tower.tls import TLSSession
-from tower.web.dial import ANSWER_TIMEOUT, LONGEST_ANSWER, Backoff, Dialer, DialFailed, NotSpoken
+from tower.web.clientsocket import LONGEST_ANSWER
+from tower.web.dial import ANSWER_TIMEOUT, Backoff, Dialer, DialFailed, NotSpoken
 from tower.web.pinning import key_hash
 from tower.web.serverurl import HTTPProxy, parse_server_url
 
@@ -217,10 +218,17 @@ class DialerTests(SynchronousTestCase):
             self.failed(dialled)
         dialled = self.dial()
         self.pipes[-1].deliver(answer(b"Sec-WebSocket-Key: other\r\n"))
-        self.assertIn("Sec-WebSocket-Accept", self.failed(dialled))
-        dialled = self.dial()
-        self.pipes[-1].deliver(b"SSH-2.0-OpenSSH_9\r\n\r\n\r\n")
-        self.failed(dialled)
+        text = self.failed(dialled)
+        self.assertTrue(text.endswith("Sec-WebSocket-Accept bogus value"), text)
+        for nonsense in (
+            b"SSH-2.0-OpenSSH_9",
+            b"HTTP/1.1 101 \xff\xfe",
+            b"HTTP/1.1 101 x\r\n\xff: \xfe",
+            b"\xff",
+        ):
+            dialled = self.dial()
+            self.pipes[-1].deliver(nonsense + b"\r\n\r\n\r\n")
+            self.failed(dialled)
 
     def test_endless(self) -> None:
         """An answer that does not end is cut off."""
