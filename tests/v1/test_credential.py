@@ -92,7 +92,9 @@ class BearerTests(SynchronousTestCase):
         for text in (SECRET, SECRET + b"\n", b" \t" + SECRET + b"\r\n"):
             line = credential(bearer=text).upstream.credential_line
             self.assertEqual(line, b"Authorization: Bearer " + SECRET + b"\r\n")
+            self.assertFalse(credential(bearer=text).is_missing)
         self.assertEqual(credential().upstream.credential_line, b"")
+        self.assertTrue(credential().is_missing)
 
     def test_refused(self) -> None:
         """What is not one printable word is refused, and not shown."""
@@ -135,7 +137,7 @@ class CertificateTests(SynchronousTestCase):
         one = credential(
             "tower.example", authority=pem(root[0]), certificate=pem(pair[0]), key=key_of(pair), bearer=SECRET
         )
-        self.assertEqual(one.upstream.credential_line, b"")
+        self.assertEqual((one.upstream.credential_line, one.is_missing), (b"", False))
         self.assertEqual(one.expires, pair[0].not_valid_after_utc.timestamp())
         self.assertEqual(shake(one), pair[0].public_bytes(Encoding.DER))
 
@@ -206,7 +208,7 @@ class AuthorityTests(SynchronousTestCase):
         """The system's authorities are loaded once, and never into a context with somebody's certificate."""
         self.assertIs(credential().context, credential(bearer=b"token").context)
         pair = issue("agent")
-        shown = {"certificate": pem(pair[0]), "key": key_of(pair)}
+        shown: dict[str, Any] = {"certificate": pem(pair[0]), "key": key_of(pair)}
         self.assertIsNot(credential(**shown).context, credential(**shown).context)
 
     def test_published(self) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
+from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from tests.conch.tunnels import MemoryPipe
 from tests.test_control import Bench
@@ -124,6 +126,21 @@ class V1ReceptionTests(SynchronousTestCase):
         assert isinstance(second, V1Tunnel)
         self.assertIn(b"first", first.rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
         self.assertIn(b"second", second.rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
+
+    def test_no_credential(self) -> None:
+        """An agent that sent none for its API server is let in, and the log says what will come of it."""
+        lines: list[str] = []
+
+        @implementer(ILogObserver)
+        def note(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(note)
+        self.addCleanup(globalLogPublisher.removeObserver, note)
+        for bearer, count in ((b"one", 0), (b"", 1)):
+            agent, _ = self.connect(bearer=bearer)
+            self.assertEqual(self.successResultOf(agent.answer), b"")
+            self.assertEqual(sum("sent no credential" in line for line in lines), count)
 
     def test_cut(self) -> None:
         """A tunnel that is cut is closed at once, with the reason in SSH's own words."""

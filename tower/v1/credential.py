@@ -59,10 +59,20 @@ class MemberCredential:
     :ivar upstream: for the heads of requests.
     :ivar expires: when the bearer token or the client certificate ends, s since the epoch; None when there is
         none or nobody can tell.  An old agent sends the next one only when it connects again.
+    :ivar is_missing: whether there is none: then the API server refuses nearly everything.
     :raise ConfigurationError: what the agent sent cannot be used; the text says which part of it.
     """
 
-    __slots__ = ("context", "expires", "host", "port", "resumption", "server_name", "upstream")
+    __slots__ = (
+        "context",
+        "expires",
+        "host",
+        "is_missing",
+        "port",
+        "resumption",
+        "server_name",
+        "upstream",
+    )
 
     def __init__(self, config: AgentConfig) -> None:
         self.host, self.port = parse_server(config.kubernetes)
@@ -81,6 +91,7 @@ class MemberCredential:
                 raise ConfigurationError("the bearer token is not one word of printable characters")
             credential_line = b"Authorization: Bearer %b\r\n" % token
             self.expires = _end_of_token(token)
+        self.is_missing = not (has_certificate or credential_line)
         self.upstream = MemberUpstream(f"Host: {self.address}\r\n".encode("ascii"), credential_line)
 
     def __repr__(self) -> str:

@@ -60,5 +60,12 @@ class V1Reception:
     def _welcome(self, agent: V1Agent, tunnel: Tunnel) -> tuple[V1Tunnel, str | None]:
         config = agent.config
         self._reception.open_up(tunnel, agent.name, agent.fingerprint, config.version)
+        if agent.credential.is_missing:
+            self._log.warn(
+                "agent of {cluster} at {peer} sent no credential for its API server, which will refuse "
+                "nearly all requests: old agents take none from the files that a kubeconfig names",
+                cluster=agent.name,
+                peer=tunnel.peer,
+            )
         refusal = self._tokens.refusal(agent.name, agent.fingerprint)
         return V1Tunnel(tunnel, agent, self._clock, impersonate=self._impersonate), refusal
