@@ -107,7 +107,9 @@ class HostileProxyTestCase(SynchronousTestCase):
         self.assertNotIn("Traceback", self.said())
         peer = self.accepted()
         self.serve(peer)
+        self.before = len(self.agent.output())
         peer.close()
+        wait_for("a line about the end", lambda: re.search(r"tunnel to \S+ is lost", self.said()), 5)
 
     def accepted(self) -> RawPeer:
         """Return the agent's next tunnel, authenticated."""
