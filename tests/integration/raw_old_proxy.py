@@ -84,4 +84,4 @@ class RawOldProxy(RawProxy):
             b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Accept: %b\r\n\r\n" % proof
         )
-        return RawOldPeer(sock, RawOldEnd(), from_client=True)  # type: ignore[arg-type]
+        return RawOldPeer(sock, RawOldEnd(), from_client=True)
