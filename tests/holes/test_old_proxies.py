@@ -147,6 +147,7 @@ class LifeTests(OldProxyTestCase):
         self.proxy.reply = refusal(b"Unauthorized agent")
         agent = OldWayAgent(self.proxy)
         agent.start()
+        self.assertEqual((agent.tries, self.proxy.lines), (1, []))
         self.proxy.wait(120)
         self.assertGreater(agent.tries, 10)
         self.assertIn("Unauthorized agent", agent.service.state)
