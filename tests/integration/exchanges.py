@@ -33,14 +33,19 @@ class Somebody:
     :param person: has a credential for *cluster*.
     :param first: number of the first exchange.
     :param seed: decides everything about it.
+    :param lossy: whether an answer may be lost whole when the backend breaks it off: old agents drop what
+        they have of it when they cannot send the rest of the upload.
     :ivar seen: how the exchanges ended, by kind.
     """
 
-    def __init__(self, person: Person, user: str, cluster: str, first: int, seed: int) -> None:
+    def __init__(
+        self, person: Person, user: str, cluster: str, first: int, seed: int, *, lossy: bool = False
+    ) -> None:
         self._person = person
         self._who = f"{user}@{cluster}"
         self._number = first
         self._random = random.Random(seed)
+        self._lossy = lossy
         self._connection: tuple[Reader, Writer] | None = None
         self.seen: Counter[str] = Counter()
 
@@ -146,6 +151,8 @@ class Somebody:
 
     async def _read_answer(self, reader: Reader, size: int, until: int | None) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        if self._lossy and head.startswith("HTTP/1.1 502 "):
+            raise ConnectionResetError("the answer was lost")
         assert head.startswith("HTTP/1.1 200 "), f"{self._owner}: {head}"
         assert f"X-Owner: {self._owner}\r\n" in head, f"{self._owner}: {head}"
         follower = Follower(f"{self._owner}/down")

@@ -93,7 +93,7 @@ class TrafficTests(OldAgentTestCase):
 
         async def exchange() -> None:
             everybody = [
-                Somebody(person, user, "alpha", 1000 * place, place)
+                Somebody(person, user, "alpha", 1000 * place, place, lossy=True)
                 for place, (user, person) in enumerate([*users.items()] * 3)
             ]
             await asyncio.gather(*(somebody.run(40) for somebody in everybody))
