@@ -6,7 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.rows import FORWARD, FORWARD_TLS, IDLE_2, IDLE_100, LINK, OPENSSH, STORM_PEER
+from benchmarks.rows import (
+    FORWARD,
+    FORWARD_TLS,
+    IDLE_2,
+    IDLE_100,
+    LINK,
+    OLD_2,
+    OLD_100,
+    OLD_AGENT,
+    OPENSSH,
+    STORM_PEER,
+)
 from benchmarks.works import Numbers
 
 _BOTH = ("down", "up")
@@ -113,6 +124,15 @@ CLAIMS = (
     _cost("bulk-down-1", "proxy", FORWARD, 0.35, 0.25, "CPU of the proxy per GiB"),
     _cost("bulk-up-1", "proxy", FORWARD, 0.6, 0.5, "CPU of the proxy per GiB"),
     *(Claim(f"{row}-{way}", f"{row}-{way}", LINK, 0.6, 0.9) for row in ("wan", "wan-l7") for way in _BOTH),
+    *(Claim(f"wan-old-{way}", f"wan-old-{way}", LINK, 0.8, 0.9) for way in _BOTH),
+    Claim("old-32", "old-32", OLD_2, 1.5, 2.2),
+    Claim("old-32-idle-100", "old-32", OLD_100, 1.2, 1.5),
+    Claim("old-1", "old-1", OLD_2, 0.8, 1),
+    *(Claim(f"old-{way}", f"old-{way}", OLD_2, 2, 2.5) for way in _BOTH),
+    _cost("old-32", "proxy", OLD_100, 0.7, 0.5, "CPU of the proxy per request"),
+    _cost("old-down", "proxy", OLD_2, 0.6, 0.4, "CPU of the proxy per GiB"),
+    Claim("oldproxy-32", "oldproxy-32", OLD_AGENT, 1, 1.2),
+    *(Claim(f"oldproxy-{way}", f"oldproxy-{way}", OLD_AGENT, 1, 1.2) for way in _BOTH),
     Claim("storm", "storm", STORM_PEER, 0.8, 1.2),
     Claim(
         "storm-memory", "storm", "KiB", 24, 12, "memory", "memory per idle agent", less=True, absolute=True

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.processes import LOOPBACK, free_port, listens
+from pathlib import Path
+
+from benchmarks.processes import LOOPBACK, Process, free_port, listens
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
+
+#: What agents of ``gopeer v1-proxy`` show.
+V1_TOKEN = "token"
 
 
 def forward(ground: Ground, name: str, kind: str, *, secure: bool = False) -> System:
@@ -31,32 +36,49 @@ def forward(ground: Ground, name: str, kind: str, *, secure: bool = False) -> Sy
     return System(name, stream_way(remote) | http_way(remote), {"proxy": server, "agent": client})
 
 
-def v1(ground: Ground, name: str, idle: int, upstream: Upstream) -> System:
-    """Return ``gopeer v1-proxy`` with a pool of *idle* connections, and its agent."""
+def v1_proxy(ground: Ground, name: str, idle: int, program: Path) -> tuple[Process, int, int]:
+    """Start ``gopeer v1-proxy`` with a pool of *idle* connections.
+
+    :return: it, the port for its agents, and that for its users.
+    """
     agents, front = free_port(), free_port()
     proxy = ground.start(
         f"{name}-proxy",
-        str(ground.peer),
+        str(program),
         "v1-proxy",
         f"-listen={LOOPBACK}:{agents}",
         f"-kubernetes-port={front}",
         f"-kubesphere-port={free_port()}",
         "-name=alpha",
-        "-token=token",
+        f"-token={V1_TOKEN}",
         f"-idle={idle}",
         *ground.pair("-cert=", "-key="),
     )
     proxy.wait_until(lambda: listens(agents) and listens(front), "its ports")
+    return proxy, agents, front
+
+
+def v1_agent(
+    ground: Ground, name: str, port: int, cluster: str, token: str, upstream: Upstream, program: Path
+) -> Process:
+    """Start ``gopeer v1-agent`` with a proxy at *port* of the loopback, and return when its tunnel is there."""
     agent = ground.start(
         f"{name}-agent",
-        str(ground.peer),
+        str(program),
         "v1-agent",
-        f"-proxy-server=http://{LOOPBACK}:{agents}",
-        "-name=alpha",
-        "-token=token",
+        f"-proxy-server=http://{LOOPBACK}:{port}",
+        f"-name={cluster}",
+        f"-token={token}",
         f"-kubernetes-service={LOOPBACK}:{upstream.port}",
         f"-ca-file={upstream.authority}",
         f"-bearer-token-file={ground.write(f'{name}.token', upstream.token.encode())}",
     )
     agent.wait_until(lambda: "connected to" in agent.said(), "its tunnel")
+    return agent
+
+
+def v1(ground: Ground, name: str, idle: int, upstream: Upstream, program: Path) -> System:
+    """Return ``gopeer v1-proxy`` with a pool of *idle* connections, and its agent."""
+    proxy, agents, front = v1_proxy(ground, name, idle, program)
+    agent = v1_agent(ground, name, agents, "alpha", V1_TOKEN, upstream, program)
     return System(name, https_way(front, ground.authority), {"proxy": proxy, "agent": agent})

@@ -10,18 +10,25 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks import gopeer
 from benchmarks.processes import LOOPBACK, BenchmarkFailed, Process, free_port, free_ports, listens, run
-from benchmarks.setting import Ground, System, Upstream, http_way, stream_way
+from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 
 _TWISTD = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
 #: Clusters that a proxy of ours has a port for.
-_CLUSTERS = 4
+_CLUSTERS = 6
 
 
-def _agent(ground: Ground, name: str, arguments: list[str], token: str, upstream: Upstream) -> Process:
-    """Start an agent that reaches *upstream* as its API server, and return when its tunnel is there."""
+def _agent(
+    ground: Ground, name: str, arguments: list[str], token: str, upstream: Upstream, *, targets: bool = True
+) -> Process:
+    """Start an agent that reaches *upstream* as its API server, and return when its tunnel is there.
+
+    :param targets: it also reaches the backend's ports for raw streams and for HTTP.
+    """
+    others = [f"--target=stream={LOOPBACK}:{ground.stream}", f"--target=http={LOOPBACK}:{ground.http}"]
     server = {
         "server": f"https://{LOOPBACK}:{upstream.port}",
         "certificate-authority": str(upstream.authority),
@@ -41,8 +48,7 @@ def _agent(ground: Ground, name: str, arguments: list[str], token: str, upstream
         *arguments,
         f"--state-dir={ground.folder / name}",
         f"--kubeconfig={ground.write(f'{name}.kubeconfig', yaml.safe_dump(config).encode())}",
-        f"--target=stream={LOOPBACK}:{ground.stream}",
-        f"--target=http={LOOPBACK}:{ground.http}",
+        *(others if targets else ()),
         extra={"TOWER_TOKEN": token},
     )
     agent.wait_until(lambda: "connected to" in agent.said(), "its tunnel")
@@ -73,6 +79,19 @@ def tunnel(ground: Ground, name: str, *, secure: bool = False) -> System:
     ]
     agent = _agent(ground, f"{name}-agent", arguments, token, ground.backend)
     return System(name, stream_way(stream) | http_way(http), {"proxy": proxy, "agent": agent})
+
+
+def on_old_proxy(ground: Ground, name: str, idle: int) -> System:
+    """Return our agent on ``gopeer v1-proxy`` with a pool of *idle* connections."""
+    proxy, agents, front = gopeer.v1_proxy(ground, name, idle, ground.deployed)
+    arguments = [
+        "--name=alpha",
+        f"--proxy-server=ws://{LOOPBACK}:{agents}",
+        "--protocol=v1",
+        "--insecure-v1-any-host-key",
+    ]
+    agent = _agent(ground, f"{name}-agent", arguments, gopeer.V1_TOKEN, ground.backend, targets=False)
+    return System(name, https_way(front, ground.authority), {"proxy": proxy, "agent": agent})
 
 
 class Product:
@@ -119,18 +138,33 @@ class Product:
             given["--proxy-server"] = f"ws://{LOOPBACK}:{far(self._plain)}"
             arguments = [word for pair in given.items() for word in pair]
         agent = _agent(self._ground, f"{system}-agent", arguments, token, upstream)
+        return System(system, self._ways(name, port), {"proxy": self._proxy, "agent": agent})
+
+    def old_cluster(
+        self, system: str, name: str, upstream: Upstream, *, far: Callable[[int], int] = lambda port: port
+    ) -> System:
+        """Return the product with an old agent; see `cluster`."""
+        self._ask("cluster", "add", name)
+        port = self._ports.pop(0)
+        words = shlex.split(self._ask("join", name, "--protocol=v1"))
+        token = words[words.index("--token") + 1]
+        ground = self._ground
+        agent = gopeer.v1_agent(ground, system, far(self._plain), name, token, upstream, ground.deployed)
+        return System(system, self._ways(name, port), {"proxy": self._proxy, "agent": agent})
+
+    def _ways(self, name: str, port: int) -> dict[str, list[str]]:
+        """Return the ways of a user of the group dev to a cluster that has *port* as its own."""
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])
         credential = [f"-ca={self._ground.write('front.crt', shown)}", f"-bearer-file={bearer}"]
         front = config["clusters"][0]["cluster"]["server"]
-        ways = {
+        return {
             "stream": [f"-stream={front}/targets/stream", *credential],
             "http": [f"-stream={front}/targets/http", *credential],
             "https": [f"-url={front}/", *credential],
             "port": [f"-url=https://{LOOPBACK}:{port}/", *credential],
         }
-        return System(system, ways, {"proxy": self._proxy, "agent": agent})
 
     def _ask(self, *words: str) -> str:
         done = run([*_TOWER, f"--state-dir={self._state}", *words])

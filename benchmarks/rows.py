@@ -12,6 +12,8 @@ OURS, WITH_TLS = "Tower's tunnel", "Tower with users' TLS"
 TOWER = "Tower"
 FORWARD, FORWARD_TLS, OPENSSH = "gopeer forward", "gopeer forward, TLS", "OpenSSH -R"
 IDLE_100, IDLE_2 = "gopeer, 100 idle", "gopeer, 2 idle"
+OLD_100, OLD_2 = "gopeer as deployed, 100 idle", "gopeer as deployed"
+OLD_AGENT, OUR_AGENT = "old agent", "Tower's agent"
 STORM_PEER = "gopeer"
 LINK = "the link"
 
@@ -75,6 +77,14 @@ _KUBE = (
 )
 _FAR_STREAMS = (Column(LINK, "link", "stream"), Column(TOWER, "tower-far", "stream"))
 _FAR = (Column(LINK, "link", "https"), Column(TOWER, "tower-far", "https"))
+_OLD = (
+    Column("direct", "direct", "https"),
+    Column(OLD_100, "old-100", "https"),
+    Column(OLD_2, "old-2", "https"),
+    Column(TOWER, "tower-old", "https"),
+)
+_OLD_PROXY = (Column(OLD_AGENT, "old-2", "https"), Column(OUR_AGENT, "old-2-ours", "https"))
+_FAR_OLD = (Column(LINK, "link", "https"), Column(TOWER, "tower-old-far", "https"))
 _AT_ONCE = (
     Column(STORM_PEER, "", "peer"),
     Column(TOWER, "", "tower"),
@@ -87,9 +97,12 @@ def _bulk(prefix: str, columns: tuple[Column, ...], direction: str, streams: int
     return Row(f"{prefix}-{direction}-{streams}", title, Load(arguments), columns, OURS)
 
 
+_COMPARED = {_SMALL: OURS, _OLD_PROXY: OUR_AGENT}
+
+
 def _requests(name: str, title: str, columns: tuple[Column, ...], connections: int, *more: str) -> Row:
     load = Load(("requests", f"-connections={connections}", "-for={seconds}s", *more))
-    return Row(name, title, load, columns, OURS if columns is _SMALL else TOWER)
+    return Row(name, title, load, columns, _COMPARED.get(columns, TOWER))
 
 
 def _kube(name: str, what: str, path: str) -> Row:
@@ -97,15 +110,17 @@ def _kube(name: str, what: str, path: str) -> Row:
     return _requests(f"kube-{name}", title, _KUBE, 32, f"-path={path}")
 
 
-def _transfer(direction: str) -> Row:
-    title = f"L7, one {direction}load"
+def _transfer(name: str, direction: str, what: str = "", columns: tuple[Column, ...] = _PEERS) -> Row:
+    load = Load(("transfer", f"-direction={direction}", "-bytes={octets}"))
     return Row(
-        f"l7-{direction}", title, Load(("transfer", f"-direction={direction}", "-bytes={octets}")), _PEERS
+        f"{name}-{direction}", f"L7, one {direction}load{what}", load, columns, _COMPARED.get(columns, TOWER)
     )
 
 
 def _far(command: str, columns: tuple[Column, ...], direction: str) -> Row:
     name, title = ("wan", "bulk") if command == "bulk" else ("wan-l7", "L7, one transfer")
+    if columns is _FAR_OLD:
+        name, title = "wan-old", "L7, old agent, one transfer"
     load = Load((command, f"-direction={direction}", "-bytes={far}"))
     return Row(f"{name}-{direction}", f"100 ms away, {title} {direction}, 1 stream", load, columns)
 
@@ -127,8 +142,8 @@ GROUPS = (
         (
             _requests("l7-32", "L7, 32 connections", _ALL_PEERS, 32),
             _requests("l7-1", "L7, 1 connection", _ALL_PEERS, 1),
-            _transfer("down"),
-            _transfer("up"),
+            _transfer("l7", "down"),
+            _transfer("l7", "up"),
             _requests(
                 "l7-new", "L7, new TLS connection for each request, resumed, 32 at once", _PEERS, 32, "-new"
             ),
@@ -142,6 +157,17 @@ GROUPS = (
         (
             *(_far("bulk", _FAR_STREAMS, direction) for direction in ("down", "up")),
             *(_far("transfer", _FAR, direction) for direction in ("down", "up")),
+            *(_far("transfer", _FAR_OLD, direction) for direction in ("down", "up")),
+        ),
+    ),
+    Group(
+        "Old agents, and old proxies",
+        (
+            _requests("old-32", "L7, 32 connections, old agent", _OLD, 32),
+            _requests("old-1", "L7, 1 connection, old agent", _OLD, 1),
+            *(_transfer("old", direction, ", old agent", _OLD) for direction in ("down", "up")),
+            _requests("oldproxy-32", "L7, 32 connections, old proxy", _OLD_PROXY, 32),
+            *(_transfer("oldproxy", direction, ", old proxy", _OLD_PROXY) for direction in ("down", "up")),
         ),
     ),
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 at once", Storms(), _AT_ONCE),)),

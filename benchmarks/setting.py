@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from cryptography import x509
@@ -51,7 +52,7 @@ class Ground:
     :param folder: an empty directory; what is started says what it has to say there.
     :param stack: ends what was started.
     :ivar load: path of the load generator.
-    :ivar peer: path of ``gopeer``.
+    :ivar peer: path of ``gopeer``, with the newest libraries.
     :ivar authority: file with the certificate that signed the backend's.
     :ivar stream: port of the backend for raw streams.
     :ivar http: port of the backend for HTTP.
@@ -78,6 +79,11 @@ class Ground:
             *self.pair("-cert=", "-key="),
         )
         backend.wait_until(lambda: all(map(listens, ports)), "its ports")
+
+    @cached_property
+    def deployed(self) -> Path:
+        """Path of ``gopeer`` with the libraries of deployed agents and proxies."""
+        return build("tests/integration/gopeer")
 
     def start(self, name: str, *argv: str, extra: dict[str, str] | None = None) -> Process:
         """Start a program that ends with everything else."""

@@ -9,6 +9,9 @@
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and without a credential, as the peers' |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, its TLS to the API server |
 | link, tower-far | the backend 100 ms and 1 Gbit/s away, and the product with an agent as far away |
+| old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
+| tower-old, tower-old-far | the product with such an agent, near by and far away |
+| old-2-ours | such a proxy with our agent |
 | …-kube | the same with a real kube-apiserver behind instead of the backend |
 """
 
@@ -22,7 +25,7 @@ from pathlib import Path
 from benchmarks import gopeer, openssh, wan
 from benchmarks.member import Member
 from benchmarks.processes import NotHere
-from benchmarks.product import Product, tunnel
+from benchmarks.product import Product, on_old_proxy, tunnel
 from benchmarks.setting import Ground, System, http_way, https_way, stream_way
 
 
@@ -92,8 +95,16 @@ def _direct(ground: Ground) -> System:
 
 
 def _v1_kube(systems: Systems, idle: int) -> System:
-    peer = gopeer.v1(systems.ground, f"idle-{idle}-kube", idle, systems.member.mighty)
+    peer = gopeer.v1(systems.ground, f"idle-{idle}-kube", idle, systems.member.mighty, systems.ground.peer)
     return systems.member.behind(peer)
+
+
+def _idle(systems: Systems, idle: int) -> System:
+    return gopeer.v1(systems.ground, f"idle-{idle}", idle, systems.ground.backend, systems.ground.peer)
+
+
+def _old(systems: Systems, idle: int) -> System:
+    return gopeer.v1(systems.ground, f"old-{idle}", idle, systems.ground.backend, systems.ground.deployed)
 
 
 def _tower_kube(systems: Systems) -> System:
@@ -106,8 +117,13 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "forward-http": lambda systems: gopeer.forward(systems.ground, "forward-http", "http"),
     "forward-wss": lambda systems: gopeer.forward(systems.ground, "forward-wss", "stream", secure=True),
     "openssh": lambda systems: openssh.remote_forward(systems.ground),
-    "idle-100": lambda systems: gopeer.v1(systems.ground, "idle-100", 100, systems.ground.backend),
-    "idle-2": lambda systems: gopeer.v1(systems.ground, "idle-2", 2, systems.ground.backend),
+    "idle-100": lambda systems: _idle(systems, 100),
+    "idle-2": lambda systems: _idle(systems, 2),
+    "old-100": lambda systems: _old(systems, 100),
+    "old-2": lambda systems: _old(systems, 2),
+    "old-2-ours": lambda systems: on_old_proxy(systems.ground, "old-2-ours", 2),
+    "tower-old": lambda systems: systems.product.old_cluster("tower-old", "epsilon", systems.ground.backend),
+    "tower-old-far": lambda systems: wan.old_agent(systems.ground, systems.product),
     "tunnel": lambda systems: tunnel(systems.ground, "tunnel"),
     "tunnel-wss": lambda systems: tunnel(systems.ground, "tunnel-wss", secure=True),
     "tower": lambda systems: systems.product.cluster("tower", "alpha", systems.ground.backend),

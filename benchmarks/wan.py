@@ -33,3 +33,9 @@ def tower(ground: Ground, product: Product) -> System:
     """Return the product with an agent that is far away."""
     far = partial(start_link, ground, "link-agent")
     return product.cluster("tower-far", "delta", ground.backend, far=far)
+
+
+def old_agent(ground: Ground, product: Product) -> System:
+    """Return the product with an old agent that is far away."""
+    far = partial(start_link, ground, "link-old-agent")
+    return product.old_cluster("tower-old-far", "zeta", ground.backend, far=far)

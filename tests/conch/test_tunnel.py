@@ -310,7 +310,7 @@ class JoiningTests(SynchronousTestCase):
         channel.finish()
         pair.pump()
         self.assertTrue(far.got == BULK[:240_000])
-        self.assertEqual((far.sizes, far.log[-1]), ([120_000, 120_000], "ended"))
+        self.assertEqual((far.sizes, far.log[-1]), ([210_000, 30_000], "ended"))
 
     @settings(max_examples=60, deadline=None)
     @given(

@@ -55,7 +55,7 @@ EARLY_BYTES = 512 * 1024
 
 #: Data of packets from this size on is joined with what follows it in its channel, up to that size, B.
 _WORTH_JOINING = 16 * 1024
-_JOINED = 96 * 1024
+_JOINED = 192 * 1024
 
 #: What may wait for a peer that takes nothing: answers and window adjustments, since data stops before, B.
 LARGEST_BACKLOG = 4 * 1024 * 1024
