@@ -61,7 +61,7 @@ def v1_proxy(ground: Ground, name: str, idle: int, program: Path) -> tuple[Proce
 def v1_agent(
     ground: Ground, name: str, port: int, cluster: str, token: str, upstream: Upstream, program: Path
 ) -> Process:
-    """Start ``gopeer v1-agent`` with a proxy at *port* of the loopback, and return when its tunnel is there."""
+    """Start ``gopeer v1-agent`` with a proxy at *port* of the loopback; return when its tunnel is there."""
     agent = ground.start(
         f"{name}-agent",
         str(program),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import socket
 import ssl
@@ -16,6 +17,7 @@ from benchmarks.link import Link
 
 from . import harness
 from .backends import Backend
+from .old_peers import OldAgent
 from .programs import LOOPBACK
 
 DELAY = 0.1  # s each way
@@ -23,6 +25,7 @@ RATE = 50e6  # B/s; two and a half times what a window of 4 MiB carries over thi
 WARM_UP = 4.0  # s until the windows have grown
 MEASURED = 4.0  # s
 PART = 0.6  # of what a plain connection carries
+OLD_PART = 0.8  # the same with an old agent, to which a window of 2 MiB would leave a fifth
 
 
 class Download:
@@ -58,21 +61,19 @@ class Download:
         return self.rate
 
 
-class FarTests(SynchronousTestCase):
-    """One agent at the other end of a long link."""
+class FarTestCase(SynchronousTestCase):
+    """One proxy, and one cluster whose agent is at the other end of a long link."""
 
     def setUp(self) -> None:
-        """Start proxy, backend and agent, and the link between the agent and the proxy."""
-        folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
-        self.addCleanup(shutil.rmtree, folder, True)
-        self.tower = harness.Tower(folder)
+        """Start proxy and backend."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.tower = harness.Tower(self.folder)
         self.addCleanup(self.tower.stop)
         self.tower.start()
-        self.backend = Backend(folder, "alpha")
+        self.backend = Backend(self.folder, "alpha")
         self.addCleanup(self.backend.program.stop)
         self.backend.start()
-        near = self.link(self.tower.secure_port)
-        self.tower.add("alpha", self.backend.kubeconfig("alpha"), via=near)
 
     def link(self, port: int) -> int:
         """Return the near end of a link to *port*."""
@@ -81,8 +82,8 @@ class FarTests(SynchronousTestCase):
         link.start()
         return link.port
 
-    def test_download(self) -> None:
-        """A download from far away is about as fast as one over a plain connection as far."""
+    def assertFills(self, part: float) -> None:
+        """Check that a download is as fast as that part of one over a plain connection as far."""
         jane = self.tower.person("alpha", "jane", "--auth", "token")
         plain = socket.create_connection((LOOPBACK, self.link(self.backend.ports["alpha"]["http"])))
         tls = ssl.create_default_context(cadata=jane.ca)
@@ -94,4 +95,39 @@ class FarTests(SynchronousTestCase):
         ]
         expected, measured = (download.wait() for download in downloads)
         self.assertGreater(expected, 0)
-        self.assertGreater(measured / expected, PART, (measured, expected))
+        self.assertGreater(measured / expected, part, (measured, expected))
+
+
+class FarTests(FarTestCase):
+    """An agent of ours."""
+
+    def test_download(self) -> None:
+        """A download from far away is about as fast as one over a plain connection as far."""
+        self.tower.add("alpha", self.backend.kubeconfig("alpha"), via=self.link(self.tower.secure_port))
+        self.assertFills(PART)
+
+
+class OldFarTests(FarTestCase):
+    """An old agent, which sends as much as it is granted."""
+
+    def test_download(self) -> None:
+        """A download from far away is as fast, because more than its own 2 MiB are granted to it."""
+        self.tower.tower("cluster", "add", "alpha")
+        words = shlex.split(self.tower.tower("join", "alpha", "--protocol", "v1"))
+        authority = self.folder / "backend-ca.crt"
+        authority.write_bytes(self.backend.authority)
+        bearer = self.folder / "bearer"
+        bearer.write_text("the-agent-of-alpha")
+        agent = OldAgent(
+            self.folder,
+            f"http://{LOOPBACK}:{self.link(self.tower.port)}",
+            "alpha",
+            words[words.index("--token") + 1],
+            f"{LOOPBACK}:{self.backend.ports['alpha']['https']}",
+            ca=authority,
+            bearer=bearer,
+        )
+        self.addCleanup(agent.program.stop)
+        agent.program.start()
+        agent.wait_until_ready()
+        self.assertFills(OLD_PART)

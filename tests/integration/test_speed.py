@@ -25,8 +25,18 @@ PART = 0.75
 #: How often what falls short is measured again, with one round more each time.
 TRIES = 3
 
-#: What tells most in the shortest time: bulk each way, small requests, and what they cost.
-NAMES = ("bulk-down-1", "bulk-up-1", "raw-32", "l7-32", "l7-32-idle-2", "l7-32-proxy", "l7-down")
+#: What tells most in the shortest time: bulk each way, small requests and their cost, also of old agents.
+NAMES = (
+    "bulk-down-1",
+    "bulk-up-1",
+    "raw-32",
+    "l7-32",
+    "l7-32-idle-2",
+    "l7-32-proxy",
+    "l7-down",
+    "old-32",
+    "old-32-proxy",
+)
 
 
 def bars() -> dict[str, float]:
