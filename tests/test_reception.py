@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.tunnels import MemoryPipe
+from tests.conch.tunnels import MemoryPipe, carry_all
 from tests.test_control import Bench
 from tower.budget import Budget
 from tower.conch.hello import AgentHello
@@ -81,12 +81,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def pump(self) -> None:
         """Carry bytes and run what is due until nothing moves."""
-        for _ in range(1000):
-            moved = [pipe.carry(1 << 16) for pipe in self.pipes]
-            self.bench.clock.advance(0)
-            if not any(moved) and not any(pipe.waiting for pipe in self.pipes):
-                return
-        raise AssertionError("it never comes to rest")
+        carry_all(self.bench.clock, *self.pipes)
 
     def test_token(self) -> None:
         """A good token lets an agent in; its key does from then on, without one."""

@@ -114,6 +114,16 @@ class MemoryPipe:
     getHost = getPeer
 
 
+def carry_all(clock: Clock, *pipes: MemoryPipe) -> None:
+    """Carry bytes and run what is due until nothing moves."""
+    for _ in range(1000):
+        moved = [pipe.carry(1 << 16) for pipe in pipes]
+        clock.advance(0)
+        if not any(moved) and not any(pipe.waiting for pipe in pipes):
+            return
+    raise AssertionError("it never comes to rest")
+
+
 class TunnelEnd:
     """One end.
 

@@ -19,6 +19,7 @@ from .programs import (
     Program,
     free_port,
     free_ports,
+    is_ready,
     run,
     script,
     wait_for,
@@ -189,14 +190,7 @@ class Agent:
         """Say whether the agent's tunnel is up, by its own health page."""
         if not self.program.running():
             raise AssertionError(f"{self.name} ended: {self.program.tail()}")
-        connection = http.client.HTTPConnection(LOOPBACK, self.health_port, timeout=2)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        return is_ready(self.health_port)
 
     def wait_until_ready(self, timeout: float = 20.0) -> None:
         """Return once the tunnel is up."""

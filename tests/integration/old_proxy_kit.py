@@ -18,7 +18,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from .backends import Backend
-from .programs import LOOPBACK, Program, free_port, script, wait_for
+from .programs import LOOPBACK, Program, free_port, is_ready, script, wait_for
 
 CLUSTER = "alpha"
 TOKEN = "0123456789abcdef-token-of-alpha"
@@ -171,14 +171,7 @@ class OldProxyTestCase(SynchronousTestCase):
 
     def is_ready(self) -> bool:
         """Say whether the agent's tunnel is up, by its health page."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.health_port, timeout=5)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        return is_ready(self.health_port)
 
     def wait_until_ready(self, *, ready: bool = True, timeout: float = 20.0) -> None:
         """Return when the tunnel is up, or is not any more."""

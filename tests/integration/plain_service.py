@@ -4,47 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 
-from .programs import LOOPBACK
+from .threaded import ThreadedServer
 
 COOKIE = "token=signed-in"
 WEBSOCKET = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
-class PlainService:
+class PlainService(ThreadedServer):
     """Runs in threads of the test.
 
     ``POST /login`` with the right password gives a cookie, with which ``/home`` is open; ``/ws`` echoes after
     an upgrade; ``/big`` is `BIG` long; ``/away`` leads to an absolute URL by the request's Host.
 
-    :ivar port: where it listens.
     :ivar heads: of the requests that came, as they came.
     """
 
     BIG = 20 << 20  # B
 
     def __init__(self) -> None:
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
         self.heads: list[bytes] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def close(self) -> None:
-        """Take no more connections."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def serve(self, connection: socket.socket) -> None:
+        """See `ThreadedServer.serve`."""
         with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
             while line := stream.readline():
                 head = line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import http.client
 import os
 import signal
 import socket
@@ -34,6 +35,18 @@ def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every
             raise NotInTimeError(f"not within {timeout:g} s: {what}")
         time.sleep(every)
     return answer
+
+
+def is_ready(port: int) -> bool:
+    """Say whether a program is ready, by its health page."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
 
 
 def free_port(taken: Container[int] = ()) -> int:

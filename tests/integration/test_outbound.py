@@ -13,39 +13,24 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from . import harness
 from .programs import LOOPBACK, Program, wait_for
+from .threaded import ThreadedServer
 
 #: How others know the proxy.
 NAME = "tower.test"
 
 
-class ConnectProxy:
+class ConnectProxy(ThreadedServer):
     """An HTTP proxy that knows CONNECT alone, and for which every name is this machine.
 
-    :ivar port: where it listens.
     :ivar asked: what it was asked to connect to.
     """
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def close(self) -> None:
-        """Take no more connections."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
-
-    def _serve(self, near: socket.socket) -> None:
+    def serve(self, near: socket.socket) -> None:
+        """See `ThreadedServer.serve`."""
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             byte = near.recv(1)

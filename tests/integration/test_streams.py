@@ -14,6 +14,7 @@ from pathlib import Path
 
 from . import harness
 from .programs import LOOPBACK, Program, free_port, run, script, wait_for
+from .threaded import ThreadedServer
 
 CLIENT = Path(__file__).resolve().parent / "stream_client.py"
 COUNT = 64 << 20  # B, each way
@@ -21,32 +22,11 @@ PIECE = os.urandom(256 * 1024)
 TIMEOUT = 60.0  # s
 
 
-class EchoServer:
-    """Answers with what it gets, and after its end with the digest of all of it.
+class EchoServer(ThreadedServer):
+    """Answers with what it gets, and after its end with the digest of all of it."""
 
-    :ivar port: where it listens.
-    """
-
-    def __init__(self) -> None:
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        """Take no more connections."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()[0]
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def serve(self, connection: socket.socket) -> None:
+        """See `ThreadedServer.serve`."""
         digest = hashlib.sha256()
         with connection, contextlib.suppress(OSError):
             while data := connection.recv(256 * 1024):

@@ -10,7 +10,7 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from tests.conch.tunnels import MemoryPipe
+from tests.conch.tunnels import MemoryPipe, carry_all
 from tests.test_control import Bench
 from tests.v1.pairs import GOOD, OldAgent
 from tower.budget import Budget
@@ -85,12 +85,7 @@ class V1ReceptionTests(SynchronousTestCase):
 
     def pump(self) -> None:
         """Carry bytes and run what is due until nothing moves."""
-        for _ in range(1000):
-            moved = [pipe.carry(1 << 16) for pipe in self.pipes]
-            self.bench.clock.advance(0)
-            if not any(moved) and not any(pipe.waiting for pipe in self.pipes):
-                return
-        raise AssertionError("it never comes to rest")
+        carry_all(self.bench.clock, *self.pipes)
 
     def test_good(self) -> None:
         """An agent with a good token becomes a tunnel of its cluster, until its connection ends."""
