@@ -59,6 +59,30 @@ class TLSSessionTests(SynchronousTestCase):
             self.assertEqual(near.waiting, ended)
         self.assertEqual((got, ended), (b"".join(BULK[:size] for size in sizes), True))
 
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.integers(1, 40_000), max_size=6), st.data())
+    def test_decrypt(self, sizes: list[int], data: st.DataObject) -> None:
+        """Decrypting at once comes to the same, whatever is whole: a record, some, or part of one."""
+        for version in VERSIONS:
+            near, far = shake(version)
+            pieces = [far.encrypt(BULK[:size]) for size in sizes]
+            pieces.append(far.end())
+            if data.draw(st.booleans()):
+                wire = b"".join(pieces)
+                cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=4)))
+                pieces = [wire[a:b] for a, b in zip([0, *cuts], [*cuts, len(wire)], strict=True)]
+            got, ended, buffer = b"", False, memoryview(bytearray(20_000))
+            for piece in pieces:
+                try:
+                    count = near.decrypt(memoryview(piece), buffer)
+                    while count:
+                        got += buffer[:count]
+                        count = near.read_into(buffer) if near.more else 0
+                except TLSEnded:
+                    ended = True
+            self.assertEqual((got, ended), (b"".join(BULK[:size] for size in sizes), True))
+            self.assertTrue(near.waiting)
+
     def test_waiting(self) -> None:
         """What waits inside is known, be it encrypted, decrypted or the end."""
         near, far = shake()

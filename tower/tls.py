@@ -168,6 +168,35 @@ class TLSSession:
             raise TLSEnded
         return have
 
+    def decrypt(self, cipher_text: memoryview, buffer: memoryview) -> int:
+        """Do what `feed` and `read_into` do; shorter for one whole record, as small messages mostly are.
+
+        :param buffer: with room for the longest record.
+        """
+        size = len(cipher_text)
+        if (
+            size < _HEADER
+            or size != _HEADER + (cipher_text[3] << 8 | cipher_text[4])
+            or self._missing
+            or self._head
+            or self._cipher_text
+            or self.more
+        ):
+            self.feed(cipher_text)
+            return self.read_into(buffer)
+        self._incoming.write(cipher_text)
+        read: Callable[[int, memoryview], int] = self.object.read  # type: ignore[assignment]
+        try:
+            count = read(len(buffer), buffer)
+        except ssl.SSLWantReadError:
+            return 0  # it was a ticket or a new key
+        except ssl.SSLZeroReturnError:
+            count = 0
+        if not count:
+            self._ended = self.more = True
+            raise TLSEnded
+        return count
+
     def encrypt(self, plain_text: Buffer) -> bytes:
         """Return the cipher text for at most `PIECE` of *plain_text*."""
         self.object.write(plain_text)

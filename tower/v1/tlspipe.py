@@ -184,19 +184,19 @@ class TLSPipe:
             self._shake()
             self._session.keep()
         elif not (self._closing or self._peer_ended):
-            self._session.feed(data)
-            self._deliver()
+            self._deliver(data)
             if self._held and not self._paused:
                 self._go_on()
 
-    def _deliver(self) -> None:
+    def _deliver(self, data: memoryview | None = None) -> None:
+        """Deliver what waits and, if there is more to wait for now, *data*."""
         session = self._session
         buffer = POOL.take()
         self._delivering = True
         try:
             while True:
                 try:
-                    count = session.read_into(buffer)
+                    count = session.read_into(buffer) if data is None else session.decrypt(data, buffer)
                 except TLSEnded:
                     self._end_of_stream()
                     return
@@ -206,6 +206,7 @@ class TLSPipe:
                 if not count:
                     self._nothing_read()
                     return
+                data = None
                 self.receiver.received(buffer[:count])
                 if not session.more or self._paused or self._closing or self._reason is not None:
                     break
