@@ -12,13 +12,13 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import attrs
 from attrs import frozen
 from twisted.logger import Logger
 
+from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.policy import Upstream, parse_address
@@ -264,25 +264,11 @@ def client_context(access: KubeAccess) -> ssl.SSLContext:
                 f"server {access.server}: its certificate authority is not a PEM certificate"
             ) from e
     if access.client_certificate is not None and access.client_key is not None:
-        _load_pair(context, access.client_certificate, access.client_key, access.server)
-    return context
-
-
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, server: str) -> None:
-    """Load a client certificate; Python reads them from files only, so there is one for a moment (0600)."""
-    with TemporaryDirectory(prefix="tower-") as directory:
-        path = os.path.join(directory, "client.pem")
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(key + b"\n" + certificate)
         try:
-            context.load_cert_chain(
-                path, password=""
-            )  # an encrypted key fails instead of asking the terminal
-        except (ssl.SSLError, ValueError) as e:
-            raise ConfigurationError(
-                f"server {server}: the client certificate and its key are not PEM, encrypted, or no pair"
-            ) from e
+            load_pair(context, access.client_certificate, access.client_key)
+        except ValueError as e:
+            raise ConfigurationError(f"server {access.server}: {e}") from e
+    return context
 
 
 def _token(access: KubeAccess) -> str:

@@ -50,7 +50,7 @@ class Client(Tended, SSHClientTransport):
         raise NotImplementedError
 
     def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """Return whether *signature* shows that the server holds *host_key*.  Override for other kinds of keys.
+        """Return whether *signature* shows that the server holds *host_key*.  Override for other kinds.
 
         :raise Malformed: it is no such key.
         """

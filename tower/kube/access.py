@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ssl
-import tempfile
 from urllib.parse import urlsplit
 
+from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 
@@ -33,11 +33,7 @@ def tls_context(access: KubeAccess) -> ssl.SSLContext:
             cadata=access.ca_data.decode("ascii") if access.ca_data else None
         )
         if access.client_certificate is not None and access.client_key is not None:
-            # ssl reads certificates from files alone; this one is 0600 and gone again at once
-            with tempfile.NamedTemporaryFile(prefix="tower-", suffix=".pem") as both:
-                both.write(access.client_certificate + b"\n" + access.client_key)
-                both.flush()
-                context.load_cert_chain(both.name, password="")  # an encrypted key fails, and asks nobody
+            load_pair(context, access.client_certificate, access.client_key)
     except (ssl.SSLError, ValueError) as e:
         raise ConfigurationError(
             f"the kubeconfig for {access.server} holds a broken certificate or key: {e}"
