@@ -35,7 +35,7 @@ class FakeTunnel:
         if not self.stubborn:
             self.lose()
 
-    def abortConnection(self) -> None:
+    def abort(self) -> None:
         """Go."""
         self.calls.append("abort")
         self.lose()

@@ -166,4 +166,4 @@ class Reception(Service):
         failure.trap(TooLate)
         self._all_gone = None
         for tunnel in list(self._open):
-            tunnel.abortConnection()
+            tunnel.abort()

@@ -148,7 +148,7 @@ class Reconnecting(Service):
             self._log.info("connected to {peer}, version {version}", peer=tunnel.peer, version=tunnel.version)
         for old in list(self._live)[:-_MOST_TUNNELS]:
             self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_MOST_TUNNELS - 1)
-            old.abortConnection()
+            old.abort()
         if self._renew_next:
             self._renew_next = False
             self.renew()
@@ -229,7 +229,7 @@ class Reconnecting(Service):
 
     def _cut(self) -> None:
         for tunnel in list(self._live):
-            tunnel.abortConnection()
+            tunnel.abort()
 
     def _sleep(self, seconds: float) -> Deferred[None]:
         woken: Deferred[None] = Deferred()

@@ -19,11 +19,13 @@ from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS
+from tower.conch.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
 from tower.conch.kex import OutOfOrder
 from tower.conch.limits import Closed, Disconnected, Limits
 from tower.conch.opening import TunnelLost
+from tower.conch.outlet import LARGEST_BACKLOG
 from tower.conch.packets import BadPacket
-from tower.conch.tunnel import EARLY_BYTES, LARGEST_BACKLOG, SMALL_PORTION, SMALL_REST, Tunnel
+from tower.conch.tunnel import Tunnel
 from tower.conch.window import ALONE, BASE
 from tower.connection import Connection, ConnectionEnded
 from tower.errors import PeerError
@@ -41,7 +43,7 @@ class StreamTests(SynchronousTestCase):
         tunnel = pair.proxy.tunnel
         self.assertEqual((tunnel.name, tunnel.version, tunnel.since), ("alpha", "1", 5.0))
         self.assertEqual((tunnel.peer, tunnel.fingerprint[:7]), ("192.0.2.1:4321", "SHA256:"))
-        self.assertEqual((tunnel.getPeer(), tunnel.getHost()), (pair.proxy.pipe.getPeer(),) * 2)
+        self.assertEqual((tunnel.outlet.getPeer(), tunnel.outlet.getHost()), (pair.proxy.pipe.getPeer(),) * 2)
         self.assertEqual((tunnel.streams, tunnel.round_trip, tunnel.draining), (0, 0.0, False))
         near, far = Recorder(), Recorder()
         channel, _ = pair.channel(near, far)
@@ -355,8 +357,8 @@ class JoiningTests(SynchronousTestCase):
             _, channel = pair.channel(near, Recorder())
             channel.send(BULK[:20_000])
             channel.send(BULK[:20_000])
-            pair.agent.tunnel.send(wrong)
-            pair.agent.tunnel.send(b"\x5e\0\0\0\0\0\0\x50\0" + bytes(0x5000))
+            pair.agent.tunnel.outlet.send(wrong)
+            pair.agent.tunnel.outlet.send(b"\x5e\0\0\0\0\0\0\x50\0" + bytes(0x5000))
             pair.pump()
             self.assertTrue(near.got[:40_000] == BULK[:20_000] * 2)
             self.assertIn(why, str(pair.proxy.lost))
@@ -373,12 +375,12 @@ class FlowTests(SynchronousTestCase):
         channel, _ = pair.channel(near, far)
         pair.proxy.pipe.room = 1000
         self.assertFalse(channel.send(BULK))
-        self.assertTrue(pair.proxy.tunnel.congested)
+        self.assertTrue(pair.proxy.tunnel.outlet.congested)
         self.assertLess(len(pair.proxy.pipe.waiting), BASE + 1000)
         pair.pump()
         self.assertTrue(far.got == BULK)
         self.assertEqual(near.log, ["drained"])
-        self.assertFalse(pair.proxy.tunnel.congested)
+        self.assertFalse(pair.proxy.tunnel.outlet.congested)
 
     def test_paused_channel(self) -> None:
         """A paused channel holds no more than its window and stops nobody else."""
@@ -436,8 +438,8 @@ class FlowTests(SynchronousTestCase):
         _, channel = pair.channel(near, far)
 
         def portion() -> int:
-            size = len(pair.proxy.tunnel.buffer())
-            pair.proxy.tunnel.filled(0)
+            size = len(pair.proxy.tunnel.inlet.buffer())
+            pair.proxy.tunnel.inlet.filled(0)
             return size
 
         wrap = FrameWriter(to_server=True).wrap
@@ -482,21 +484,23 @@ class MemoryTests(SynchronousTestCase):
         pair.clock.advance(0)
         size = len(pair.proxy.pipe.waiting)
         pair.proxy.pipe.carry(SMALL_REST // 2)
-        self.assertIsNone(tunnel._buffer)
-        self.assertLessEqual(len(tunnel._rest), SMALL_REST)
+        self.assertIsNone(tunnel.inlet._buffer)
+        self.assertLessEqual(len(tunnel.inlet._rest), SMALL_REST)
         pair.proxy.pipe.carry(size - SMALL_REST)
-        self.assertIsNotNone(tunnel._buffer)
+        self.assertIsNotNone(tunnel.inlet._buffer)
         pair.pump()
         self.assertEqual(far.got, BULK[:60_000])
         for end in pair.ends:
-            self.assertEqual((end.tunnel._buffer, end.tunnel._rest, end.tunnel._out), (None, b"", []))
+            self.assertEqual(
+                (end.tunnel.inlet._buffer, end.tunnel.inlet._rest, end.tunnel.outlet._out), (None, b"", [])
+            )
 
     def test_nothing_came(self) -> None:
         """A buffer that was asked for in vain is given back."""
         pair = TunnelPair()
-        pair.proxy.tunnel.buffer()
-        pair.proxy.tunnel.filled(0)
-        self.assertIsNone(pair.proxy.tunnel._buffer)
+        pair.proxy.tunnel.inlet.buffer()
+        pair.proxy.tunnel.inlet.filled(0)
+        self.assertIsNone(pair.proxy.tunnel.inlet._buffer)
 
     def test_freed(self) -> None:
         """Nobody holds a tunnel that is gone; no collector is needed."""
@@ -523,7 +527,7 @@ class MemoryTests(SynchronousTestCase):
         pair.proxy.pipe.carry(50_000)
         pair.proxy.pipe.lose()
         for end in pair.ends:
-            self.assertIsNone(end.tunnel._buffer)
+            self.assertIsNone(end.tunnel.inlet._buffer)
             self.assertIsInstance(end.lost, ConnectionError)
             self.assertEqual(end.tunnel.streams, 0)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
@@ -591,14 +595,14 @@ class EndTests(SynchronousTestCase):
     def test_peers_end(self) -> None:
         """Half a connection is of no use to a tunnel."""
         pair = TunnelPair()
-        pair.proxy.tunnel.ended()
+        pair.proxy.tunnel.inlet.ended()
         pair.pump()
         self.assertIsNotNone(pair.proxy.lost)
 
     def test_abort(self) -> None:
         """Abort is now."""
         pair = TunnelPair()
-        pair.proxy.tunnel.abortConnection()
+        pair.proxy.tunnel.abort()
         self.assertIsNotNone(pair.proxy.lost)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
@@ -626,7 +630,7 @@ class HostileTests(SynchronousTestCase):
         self.assertIsInstance(pair.proxy.lost, kind)
         self.assertIsInstance(pair.agent.lost, Disconnected)
         for end in pair.ends:
-            self.assertIsNone(end.tunnel._buffer)
+            self.assertIsNone(end.tunnel.inlet._buffer)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
 
     def test_bad_frame(self) -> None:
@@ -685,7 +689,7 @@ class HostileTests(SynchronousTestCase):
         pair.pump()
         for end in pair.ends:
             end.pipe.lose()
-            self.assertEqual((end.tunnel._buffer, end.tunnel.streams), (None, 0))
+            self.assertEqual((end.tunnel.inlet._buffer, end.tunnel.streams), (None, 0))
 
 
 class RekeyTests(SynchronousTestCase):
@@ -729,13 +733,13 @@ class RekeyTests(SynchronousTestCase):
         near, far = Recorder(), Recorder()
         channel, other = pair.channel(near, far)
         pair.proxy.ssh.start_rekey()
-        self.assertTrue(pair.proxy.tunnel.congested)
+        self.assertTrue(pair.proxy.tunnel.outlet.congested)
         self.assertIsNone(channel.lease())
         self.assertFalse(channel.send(b"data"))
         opening = pair.proxy.tunnel.open("other")
         channel.finish()
         pair.pump()
-        self.assertFalse(pair.proxy.tunnel.congested)
+        self.assertFalse(pair.proxy.tunnel.outlet.congested)
         self.assertEqual((far.got, far.log), (b"data", ["received", "ended"]))
         pair.agent.incoming.pop().accept()
         pair.pump()
@@ -752,7 +756,7 @@ class RekeyTests(SynchronousTestCase):
             channel, _ = pair.channel(near, far)
             forbidden = bytes((kind,)) + channel.local.to_bytes(4, "big") + b"\0\0\0\1x"
             pair.agent.ssh.start_rekey()
-            pair.agent.tunnel.write(pair.agent.ssh.sealer.seal(forbidden))
+            pair.agent.tunnel.outlet.write(pair.agent.ssh.sealer.seal(forbidden))
             pair.pump()
             self.assertIsInstance(pair.proxy.lost, OutOfOrder)
             self.assertEqual((near.got, near.log), (b"", ["closed"]))
@@ -877,8 +881,8 @@ class TunnelMachine(RuleBasedStateMachine):
             closed = {channel, far} <= self.finished
             assert (self.recorders[channel].log[-1:] == ["closed"]) == closed
         for end in self.pair.ends:
-            assert end.tunnel._buffer is None
-            assert not end.tunnel.congested
+            assert end.tunnel.inlet._buffer is None
+            assert not end.tunnel.outlet.congested
             end.pipe.lose()
         assert self.pair.clock.getDelayedCalls() == []
 

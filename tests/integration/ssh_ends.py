@@ -178,7 +178,7 @@ class Echoed:
 async def echoed(end: AgentEnd, port: int, data: bytes) -> bytes:
     """Send *data* to *port* through a ``direct-tcpip`` channel (RFC 4254 section 7.2); return the echo."""
     where = NS(LOOPBACK) + struct.pack(">L", port) + NS(LOOPBACK) + struct.pack(">L", 1)
-    mux = end.tunnel._mux
+    mux = end.tunnel.mux
     assert mux is not None
     return await Echoed(await mux.open(b"direct-tcpip", where), data).done
 

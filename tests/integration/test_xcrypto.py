@@ -114,7 +114,7 @@ class XCryptoTests(TestCase):
                     end = await self.dial(
                         port, limits, supportedKeyExchanges=[exchange], supportedCiphers=[cipher]
                     )
-                    mux = end.tunnel._mux
+                    mux = end.tunnel.mux
                     assert isinstance(mux, Mux)
                     back = await Echoed(await mux.open(b"echo", b""), DATA).done
                     self.assertTrue(back == DATA)

@@ -133,7 +133,8 @@ class V1UplinkTests(SynchronousTestCase):
 
         def open_early() -> None:
             theirs.open_up("alpha", "", "", 0.0, Budget(1 << 20))
-            opening.append(theirs._mux.open(CHANNEL, API_SERVER))  # type: ignore[union-attr]
+            assert theirs.mux is not None
+            opening.append(theirs.mux.open(CHANNEL, API_SERVER))
 
         ssh.before_reply = open_early
         connected = self.uplink.connect()
