@@ -124,7 +124,7 @@ CLAIMS = (
     _cost("bulk-down-1", "proxy", FORWARD, 0.35, 0.25, "CPU of the proxy per GiB"),
     _cost("bulk-up-1", "proxy", FORWARD, 0.6, 0.5, "CPU of the proxy per GiB"),
     *(Claim(f"{row}-{way}", f"{row}-{way}", LINK, 0.6, 0.9) for row in ("wan", "wan-l7") for way in _BOTH),
-    *(Claim(f"wan-old-{way}", f"wan-old-{way}", LINK, 0.8, 0.9) for way in _BOTH),
+    Claim("wan-old-down", "wan-old-down", LINK, 0.8, 0.9),
     Claim("old-32", "old-32", OLD_2, 1.5, 2.2),
     Claim("old-32-idle-100", "old-32", OLD_100, 1.2, 1.5),
     Claim("old-1", "old-1", OLD_2, 0.8, 1),

@@ -157,7 +157,7 @@ GROUPS = (
         (
             *(_far("bulk", _FAR_STREAMS, direction) for direction in ("down", "up")),
             *(_far("transfer", _FAR, direction) for direction in ("down", "up")),
-            *(_far("transfer", _FAR_OLD, direction) for direction in ("down", "up")),
+            _far("transfer", _FAR_OLD, "down"),
         ),
     ),
     Group(
