@@ -38,6 +38,9 @@ _ANSWER = (
 _REFUSAL = (
     b"HTTP/1.1 %d %b\r\n%bConnection: close\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%b"
 )
+#: How much of a subprotocol that nobody speaks is shown, B.
+_SHOWN = 40
+
 _REASONS = {400: b"Bad Request", 426: b"Upgrade Required"}
 
 
@@ -88,7 +91,9 @@ def answer_upgrade(head: bytes, protocols: Collection[bytes]) -> tuple[bytes, by
         raise NoUpgrade("Sec-WebSocket-Key is not 16 bytes in base64")
     protocol = found.get(b"sec-websocket-protocol", b"")
     if protocol not in protocols:
-        raise NoUpgrade(f"agents speak {b' or '.join(protocols).decode()} here")
+        spoken = b" or ".join(protocols).decode()
+        wanted = protocol[:_SHOWN].decode("ascii", "replace") or "nothing"
+        raise NoUpgrade(f"agents speak {spoken} here, not {wanted!r}")
     accept = b64encode(sha1(key + _GUID, usedforsecurity=False).digest())
     return _ANSWER % (accept, protocol), protocol
 
