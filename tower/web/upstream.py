@@ -220,7 +220,7 @@ class ChannelPool:
                         503, f"the tunnel to cluster {cluster} broke twice while opening a stream"
                     ) from None
             except StreamRefused as e:
-                raise _refusal(e, cluster, target) from e
+                raise _refusal(e.with_traceback(None), cluster, target) from None  # likewise
             else:
                 self.opened += 1
                 return Upstream(channel, tunnel, target)
