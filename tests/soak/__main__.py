@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import random
+import shlex
 import shutil
 import signal
 import sys
@@ -21,14 +22,18 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from tests.integration.harness import Agent, Tower
+from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK, NotInTimeError, Program, free_port, is_free, wait_for
 from tests.integration.relay import Relay
 from tests.soak.growth import Samples
 from tests.soak.people import DEEDS, Deed, Unavailable, User, Wrong
 from tower.pki import self_signed
 
-#: The cluster whose tunnel is cut again and again, and the one in which nothing may fail.
-SHAKY, STEADY = "shaky", "steady"
+#: The cluster whose tunnel is cut again and again, and those in which nothing may fail: one has an old agent.
+SHAKY, STEADY, OLD = "shaky", "steady", "old"
+
+#: What nobody does where the agent is an old one: it knows no target, and ends both directions at one's end.
+NOT_OLD = ("stream", "upgrade")
 
 #: Time between two cuts, s.
 CUTS = (5.0, 30.0)
@@ -66,7 +71,7 @@ class Soak:
     def start(self, stack: ExitStack) -> None:
         """Start the programs, then let people in."""
         stack.callback(shutil.rmtree, self._folder, True)
-        kubeconfig, echo = self._backend(stack)
+        kubeconfig, https, echo = self._backend(stack)
         tower = Tower(self._folder)
         stack.callback(tower.stop)
         tower.start()
@@ -81,12 +86,32 @@ class Soak:
         for number, agent in enumerate(agents):
             self.programs[f"agent {number}"] = agent.program
         stack.callback(self._end)
+        self._start_old(stack, tower, https)
         self._spawn(self._shake, relay, agents[-1])
-        for cluster in (STEADY, SHAKY):
+        for cluster in (STEADY, SHAKY, OLD):
             self._let_in(tower, cluster)
 
-    def _backend(self, stack: ExitStack) -> tuple[Path, int]:
-        """Start what stands behind the agents; return a kubeconfig for it and the port that echoes."""
+    def _start_old(self, stack: ExitStack, tower: Tower, https: int) -> None:
+        """Start KubeSphere Tower's agent for a cluster of its own."""
+        tower.tower("cluster", "add", OLD)
+        words = shlex.split(tower.tower("join", OLD, "--protocol", "v1"))
+        bearer = self._folder / "bearer"
+        bearer.write_text("soak")
+        agent = OldAgent(
+            self._folder,
+            f"http://{LOOPBACK}:{tower.port}",
+            OLD,
+            words[words.index("--token") + 1],
+            f"{LOOPBACK}:{https}",
+            ca=self._folder / "ca.crt",
+            bearer=bearer,
+        )
+        stack.callback(agent.program.stop)
+        agent.program.start()
+        wait_for("the old agent", lambda: "KubeSphereV1" in tower.tower("cluster", "show", OLD))
+
+    def _backend(self, stack: ExitStack) -> tuple[Path, int, int]:
+        """Start what stands behind the agents; return a kubeconfig for it, its port and that which echoes."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "soak")])
         authority = self_signed(name, 7 * 86400.0, time.time())
         issued = authority.server_certificate([LOOPBACK], 7 * 86400.0, time.time())
@@ -117,7 +142,7 @@ class Soak:
         kubeconfig = self._folder / "member.kubeconfig"
         kubeconfig.touch(0o600)
         kubeconfig.write_text(yaml.safe_dump(config))
-        return kubeconfig, echo
+        return kubeconfig, https, echo
 
     def _let_in(self, tower: Tower, cluster: str) -> None:
         """Let a crowd of people do what they do; half of them have tokens, half certificates."""
@@ -127,7 +152,7 @@ class Soak:
         }
         port = tower.cluster_port(cluster)
         for deed, count in self.deeds.items():
-            for number in range(count):
+            for number in range(0 if cluster == OLD and deed.__name__ in NOT_OLD else count):
                 name = sorted(persons)[number % 2]
                 seed = self._random.random()
                 user = User(name, persons[name], random.Random(seed), port if number % 4 > 1 else None)
@@ -146,7 +171,7 @@ class Soak:
             except (Wrong, TimeoutError) as e:
                 self._note(f"{cluster}, {deed.__name__}: {e!r}")
             except Exception as e:  # noqa: BLE001 - whatever it is, it is noted
-                if cluster == STEADY:
+                if cluster != SHAKY:
                     self._note(f"{cluster}, {deed.__name__}: {e!r}")
                 else:
                     with self._lock:
