@@ -7,6 +7,7 @@ import random
 import ssl
 import weakref
 from collections.abc import Callable
+from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,7 @@ from tower.conch.opening import TunnelLost
 from tower.connecting import ConnectFailed
 from tower.tls import PIECE, TLSEnded, TLSSession
 from tower.tlsconnection import TLSFailed
-from tower.v1.tlspipe import HANDSHAKE_TIMEOUT, Resumption, TLSPipe
+from tower.v1.tlspipe import HANDSHAKE_TIMEOUT, LOOKS, Resumption, TLSPipe
 
 BULK = random.Random(5).randbytes(3 << 20)
 
@@ -194,6 +195,31 @@ class HandshakeTests(Ends):
                 reused.append(server.session.object.session_reused)
                 pipe.abort()
             self.assertEqual(reused, [False, True, True])
+
+    def test_looks(self) -> None:
+        """A session is looked at where there may be a new ticket, and only so often: each look costs memory."""
+
+        class Session:
+            has_ticket = False
+
+        class Looked:
+            session_reused, looks = False, 0
+
+            @property
+            def session(self) -> Session:
+                self.looks += 1
+                return Session()
+
+        resumption, tls = Resumption(), Looked()
+        for _ in range(LOOKS + 50):
+            resumption.learn(cast(ssl.SSLObject, tls), None)
+        self.assertEqual((tls.looks, resumption.session), (LOOKS, None))
+        resumption, tls = Resumption(), Looked()
+        tls.session_reused = True
+        resumption.learn(cast(ssl.SSLObject, tls), None)
+        tls.session_reused = False
+        resumption.learn(cast(ssl.SSLObject, tls), cast(ssl.SSLSession, object()))
+        self.assertEqual(tls.looks, 0)
 
     def test_closed_before(self) -> None:
         """Closing during the handshake sends what there is first; else there is nothing to do."""

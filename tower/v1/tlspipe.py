@@ -25,6 +25,9 @@ from tower.tls import PIECE, TLSEnded, TLSSession
 from tower.tlsconnection import TLSFailed, reason_of
 from tower.web.upstream import Channel
 
+#: How often the sessions with one server are looked at, at the most.
+LOOKS = 100
+
 #: How long the handshake may take, s.
 HANDSHAKE_TIMEOUT = 10.0
 
@@ -35,16 +38,26 @@ class Resumption:
     They cost the server no signature and nobody the check of a chain.  It is for pipes of one and the same
     context.
 
+    Each look at a session costs some KiB that Python never gives back (`SSLObject.session`, seen with 3.11).
+    So there are no more looks than need be, and a limit.
+
     :ivar session: the last one that can be resumed.
     """
 
-    __slots__ = ("session",)
+    __slots__ = ("_looks", "session")
 
     def __init__(self) -> None:
         self.session: ssl.SSLSession | None = None
+        self._looks = LOOKS
 
-    def learn(self, tls: ssl.SSLObject) -> None:
-        """Keep a ticket that came; before TLS 1.3 that is in the handshake, then behind it."""
+    def learn(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None) -> None:
+        """Keep a ticket that came; before TLS 1.3 that is in the handshake, then behind it.
+
+        :param offered: what `session` was when the handshake began.
+        """
+        if offered is not self.session or tls.session_reused or not self._looks:
+            return
+        self._looks -= 1
         latest = tls.session
         if latest is not None and latest.has_ticket:
             self.session = latest
@@ -73,6 +86,7 @@ class TLSPipe:
         "_full",
         "_gone",
         "_held",
+        "_offered",
         "_paused",
         "_peer_ended",
         "_pipe",
@@ -99,11 +113,12 @@ class TLSPipe:
         self.receiver: Receiver = UNHEARD
         self._pipe = pipe
         self._resumption = resumption or Resumption()
+        self._offered = self._resumption.session
         self._session = TLSSession(
             context,
             server_side=False,
             server_hostname=server_hostname,
-            session=self._resumption.session,
+            session=self._offered,
         )
         self._queue: list[bytes] = []  # sent during the handshake
         self._ready = self._answered = False
@@ -142,7 +157,8 @@ class TLSPipe:
     def _is_secure(self) -> None:
         self._ready = True
         self._deadline.cancel()
-        self._resumption.learn(self._session.object)
+        if self._session.object.version() != "TLSv1.3":  # there the ticket comes later
+            self._resumption.learn(self._session.object, self._offered)
         if self._paused:
             self._held = True
             self._pipe.pause()
@@ -220,7 +236,7 @@ class TLSPipe:
         """See to what TLS says to us alone: a ticket, a new key."""
         if own := self._session.take():
             self._pipe.send(own)
-        self._resumption.learn(self._session.object)
+        self._resumption.learn(self._session.object, self._offered)
 
     def _end_of_stream(self) -> None:
         self._peer_ended = True
