@@ -197,7 +197,7 @@ class HandshakeTests(Ends):
             self.assertEqual(reused, [False, True, True])
 
     def test_looks(self) -> None:
-        """A session is looked at where there may be a new ticket, and not too often: each look costs memory."""
+        """Sessions are looked at where there may be a new ticket, and not too often: it costs memory."""
 
         class Session:
             has_ticket = False
