@@ -6,11 +6,11 @@ import atexit
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable
 from typing import Any
 
+from cryptography.x509 import load_der_x509_certificate
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from tower import __version__
 from tower.agentoptions import ANY_HOST_KEY, PUBLISHED, V1, Options
-from tower.authorities import PUBLISHED_AUTHORITIES
+from tower.authorities import is_published
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
 from tower.conch.hello import LONGEST_TEXT, AgentHello
@@ -32,7 +32,6 @@ from tower.member import Member
 from tower.options import one_line_errors
 from tower.outgoing import Outgoing
 from tower.periodic import periodic
-from tower.pki import load_certificates, public_key_hash
 from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
 from tower.process import raise_file_limit, settle_memory
@@ -241,16 +240,11 @@ def _dialer(sockets: Poller, options: Options) -> Dialer:
     context = None
     if url.secure and not options["ca-hashes"]:
         context = strict_context(None if options["ca-cert"] is None else str(options["ca-cert"]))
-        if options["ca-cert"] and any(map(_is_published, context.get_ca_certs(binary_form=True))):
+        trusted = map(load_der_x509_certificate, context.get_ca_certs(binary_form=True))
+        if options["ca-cert"] and any(map(is_published, trusted)):
             raise ConfigurationError(f"--ca-cert {options['ca-cert']}: {PUBLISHED}")
     proxy = find_proxy(url, os.environ)
     return Dialer(sockets, url, context=context, hashes=options["ca-hashes"], proxy=proxy)
-
-
-def _is_published(der: bytes) -> bool:
-    """Tell whether everybody has the private key of a CA (hole 2)."""
-    (certificate,) = load_certificates(ssl.DER_cert_to_PEM_cert(der).encode())
-    return public_key_hash(certificate) in PUBLISHED_AUTHORITIES
 
 
 def _end(reactor: Any) -> None:

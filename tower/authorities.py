@@ -100,13 +100,21 @@ def _checked(certificate_place: str, certificate: bytes, key_place: str, key: by
     return Authority(certificates, signing)
 
 
+def is_published(certificate: x509.Certificate) -> bool:
+    """Return whether everybody can read this certificate's private key (hole 2)."""
+    try:
+        return public_key_hash(certificate) in PUBLISHED_AUTHORITIES
+    except (ValueError, UnsupportedAlgorithm):
+        return False  # those that are public have common keys
+
+
 def _certificates(place: str, data: bytes, now: float) -> tuple[x509.Certificate, ...]:
     try:
         certificates = load_certificates(data)
     except ValueError as e:
         raise ConfigurationError(f"{place}: no certificate in PEM format") from e
     for certificate in certificates:
-        if public_key_hash(certificate) in PUBLISHED_AUTHORITIES:
+        if is_published(certificate):
             raise ConfigurationError(
                 f"{place}: its private key is public, in the repository of KubeSphere Tower, so anybody can "
                 "sign with it: leave --ca-cert and --ca-key out, and Tower makes an authority of its own"

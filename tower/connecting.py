@@ -21,6 +21,7 @@ from zope.interface import implementer
 
 from tower.connection import Connection
 from tower.errors import TowerError
+from tower.policy import join_address
 from tower.process import is_scarce
 from tower.tlsconnection import TLSConnection, TLSFailed
 
@@ -256,7 +257,7 @@ def connect(
 
     :raise ConnectFailed: through the Deferred, with the kind and a text that names *host* and *port*.
     """
-    what = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    what = join_address(host, port)
     attempt = _Attempt(reactor, what, timeout, tls, server_hostname or host)
     if isIPAddress(host) or isIPv6Address(host):
         attempt.start([_socket_address(host, port)])

@@ -244,6 +244,11 @@ def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]
     return match.group(1) or match.group(2), int(match.group(3))
 
 
+def join_address(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around IPv6: the reverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def parse_target(text: str) -> Target:
     """Read one `name=host:port`.
 

@@ -19,11 +19,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.test_authorities import PUBLISHED
 from tests.web.test_pinning import Pair, family, issue, pem, server_context
+from tower.authorities import is_published
 from tower.errors import ConfigurationError
 from tower.pki import load_certificates
 from tower.tls import TLSSession
 from tower.v1.config import AgentConfig
-from tower.v1.credential import MemberCredential, is_published, parse_server
+from tower.v1.credential import MemberCredential, parse_server
 
 SECRET = b"s3cret-t0ken"
 

@@ -13,13 +13,11 @@ from functools import cache
 from ipaddress import IPv6Address
 
 from attrs import field, frozen
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.x509 import Certificate
 
-from tower.authorities import PUBLISHED_AUTHORITIES
+from tower.authorities import is_published
 from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
-from tower.pki import load_certificates, public_key_hash
+from tower.pki import load_certificates
 from tower.v1.config import AgentConfig
 from tower.v1.tlspipe import Resumption
 
@@ -160,14 +158,6 @@ def _context(authority: bytes) -> ssl.SSLContext:
         raise ConfigurationError("the agent's certificate authority is not a PEM certificate") from None
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the owner names is trusted, root or not
     return context
-
-
-def is_published(certificate: Certificate) -> bool:
-    """Return whether everybody can read this certificate's private key (hole 2)."""
-    try:
-        return public_key_hash(certificate) in PUBLISHED_AUTHORITIES
-    except (ValueError, UnsupportedAlgorithm):
-        return False  # those that are public have common keys
 
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> float:

@@ -9,6 +9,7 @@ from attrs import field, frozen
 from tower import __version__
 from tower.errors import ConfigurationError
 from tower.member import Member
+from tower.policy import join_address
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 
 #: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
@@ -29,7 +30,7 @@ class Address:
 
     def __str__(self) -> str:
         """Return ``host:port``, with brackets if need be."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 @frozen

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from tower.conch.opening import StreamRefused
 from tower.conch.tunnel import Tunnel
 from tower.connecting import ConnectFailed
-from tower.policy import KUBERNETES, KUBESPHERE, HeadPolicy
+from tower.policy import KUBERNETES, KUBESPHERE, HeadPolicy, join_address
 from tower.policy import Refusal as Refused
 from tower.v1.config import CHANNEL, KUBESPHERE_V1
 from tower.v1.server import V1Agent
@@ -55,7 +55,7 @@ class V1Tunnel:
         self._clock = clock
         self._credential = credential = agent.credential
         config = agent.config
-        self._kubernetes = _authority(credential.host, credential.port).encode()
+        self._kubernetes = join_address(credential.host, credential.port).encode()
         self._kubesphere = _with_port(config.kubesphere).encode()
         self._policy = HeadPolicy(lambda: credential.upstream, impersonate=impersonate, why_not=_NO_SYSTEM)
         self.credential_expires = credential.expires
@@ -129,12 +129,8 @@ def _not_secured(failure: Failure) -> None:
     failure.raiseException()
 
 
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _with_port(address: str) -> str:
     """Return *address* as an old agent can dial it; what it has by default lacks the port."""
     if not address or _HAS_PORT.fullmatch(address):
         return address
-    return _authority(address.strip("[]"), _KUBESPHERE_PORT)
+    return join_address(address.strip("[]"), _KUBESPHERE_PORT)

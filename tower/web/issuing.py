@@ -15,6 +15,7 @@ from tower.jointokens import MAX_TTL, JoinTokens
 from tower.kube.kubeconfig import kubeconfig
 from tower.options import public_host
 from tower.pki import Authority
+from tower.policy import join_address
 from tower.quantities import format_duration, is_wildcard
 from tower.v1.tokens import V1Tokens, id_of_token
 
@@ -68,7 +69,7 @@ class Published:
             host = public_host(self.host, self.address)
         except ConfigurationError as e:
             raise Invalid(str(e)) from e
-        return f"[{host}]:{port or self.secure_port}" if ":" in host else f"{host}:{port or self.secure_port}"
+        return join_address(host, port or self.secure_port)
 
     def cluster_url(self, name: str) -> str:
         """Return the URL of a cluster on the front door."""

@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 from attrs import field, frozen
 
 from tower.errors import ConfigurationError
+from tower.policy import join_address
 
 _SECURE = {"ws": False, "http": False, "wss": True, "https": True}
 _PRINTABLE = re.compile(r"[!-~]*")
@@ -50,16 +51,12 @@ class ServerURL:
     @property
     def authority(self) -> str:
         """The host, in brackets if need be, and the port."""
-        return _authority(self.host, self.port)
+        return join_address(self.host, self.port)
 
     def __str__(self) -> str:
         """Return the URL without its query."""
         path = self.resource.partition("?")[0]
         return f"{'wss' if self.secure else 'ws'}://{self.authority}{path if path != '/' else ''}"
-
-
-def _authority(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_server_url(text: str) -> ServerURL:
@@ -100,7 +97,7 @@ class HTTPProxy:
 
     def __str__(self) -> str:
         """Return the address."""
-        return _authority(self.host, self.port)
+        return join_address(self.host, self.port)
 
 
 def find_proxy(url: ServerURL, environ: Mapping[str, str]) -> HTTPProxy | None:
