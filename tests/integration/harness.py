@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import shlex
@@ -71,14 +70,7 @@ class Tower:
         """Say whether the proxy answers on its plain port."""
         if not self.proxy.running():
             raise AssertionError(f"the proxy ended: {self.proxy.tail()}")
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=2)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        return is_ready(self.port, "/health", self.host)
 
     def stop(self) -> None:
         """End everything that was started here."""

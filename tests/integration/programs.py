@@ -37,11 +37,11 @@ def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every
     return answer
 
 
-def is_ready(port: int) -> bool:
+def is_ready(port: int, path: str = "/readyz", host: str = LOOPBACK) -> bool:
     """Say whether a program is ready, by its health page."""
-    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=2)
+    connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except OSError:
         return False
