@@ -11,6 +11,7 @@ class FakePipe:
     :ivar sent: everything sent so far.
     :ivar full: while true, `send` answers False.
     :ivar is_large: whether it has a large window, as a channel may.
+    :ivar is_leaving: whether its tunnel will soon be gone.
     """
 
     receiver: Receiver
@@ -18,7 +19,7 @@ class FakePipe:
     def __init__(self) -> None:
         self.sent = bytearray()
         self.full = False
-        self.is_large = False
+        self.is_large = self.is_leaving = False
         self.paused = True
         self.finished = False
         self.closing = False

@@ -69,7 +69,10 @@ class MuxEnd:
     """A mux on a `MemoryWire`.
 
     :ivar incoming: what the peer wanted opened.
+    :ivar draining: see `tower.conch.interfaces.Owner`.
     """
+
+    draining = False
 
     def __init__(self, clock: Clock, *, accept: bool = True, limit: int = 10_000) -> None:
         self.wire = MemoryWire(clock)

@@ -70,7 +70,9 @@ class OpeningTests(SynchronousTestCase):
         self.assertNoResult(first)
         here = self.successResultOf(second)
         self.assertEqual((here.remote, there.remote), (there.local, here.local))
-        self.assertIs(here.tunnel, self.near)
+        self.near.draining = True
+        self.assertTrue(here.is_leaving)
+        self.assertFalse(there.is_leaving)
 
     def test_starts_paused(self) -> None:
         """Bytes that come right behind the confirmation wait for the receiver."""

@@ -47,7 +47,9 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual((tunnel.streams, tunnel.round_trip, tunnel.draining), (0, 0.0, False))
         near, far = Recorder(), Recorder()
         channel, _ = pair.channel(near, far)
-        self.assertIs(channel.tunnel, tunnel)
+        self.assertFalse(channel.is_leaving)
+        tunnel.draining = True
+        self.assertTrue(channel.is_leaving)
         self.assertEqual((tunnel.streams, pair.agent.tunnel.streams), (1, 1))
         before = tunnel.bytes_out
         channel.send(BULK[:5000])

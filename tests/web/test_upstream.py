@@ -93,7 +93,7 @@ class PoolTests(SynchronousTestCase):
         """Channels of a tunnel that is going away are neither used nor kept."""
         one, two = self.open(), self.open()
         self.pool.give("alpha", "kubernetes", one)
-        self.tunnel.draining = True
+        self._drain()
         self.assertIsNone(self.pool.take("alpha", "kubernetes"))
         self.pool.give("alpha", "kubernetes", two)
         self.assertTrue(all(pipe.aborted for pipe in self.tunnel.pipes))
@@ -101,9 +101,13 @@ class PoolTests(SynchronousTestCase):
     def test_draining_is_swept(self) -> None:
         """A draining tunnel gets its unused channels back soon, so that it can go."""
         self.pool.give("alpha", "kubernetes", self.open())
-        self.tunnel.draining = True
+        self._drain()
         self.pool.sweep()
         self.assertTrue(self.tunnel.pipes[0].aborted)
+
+    def _drain(self) -> None:
+        for pipe in self.tunnel.pipes:
+            pipe.is_leaving = True
 
     def test_stop(self) -> None:
         """Stopping closes the unused ones."""

@@ -97,9 +97,10 @@ class Channel:
         return max(self._window.size, self._out_window) > SHARED
 
     @property
-    def tunnel(self) -> object:
-        """What the mux belongs to."""
-        return self._mux.owner
+    def is_leaving(self) -> bool:
+        """Whether the tunnel that it is in will soon be gone."""
+        owner = self._mux.owner
+        return owner is not None and owner.draining
 
     def opened(self, remote: int, window: int, longest: int) -> None:
         """Note what the peer granted; called by the mux."""

@@ -81,6 +81,15 @@ class Writer(Protocol):
         """Return a frame."""
 
 
+class Owner(Protocol):
+    """What a mux needs of what it belongs to.
+
+    :ivar draining: whether it will soon be gone.
+    """
+
+    draining: bool
+
+
 class Wire(Protocol):
     """What a mux needs of the tunnel that it lives in."""
 

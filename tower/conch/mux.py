@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred, fail
 
 from tower.budget import Budget
 from tower.conch.channel import ALWAYS_FITS, LONGEST_DATA, Channel
-from tower.conch.interfaces import Wire
+from tower.conch.interfaces import Owner, Wire
 from tower.conch.opening import CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string, refusal
 from tower.conch.window import BASE, Window
 from tower.pipes import Buffer
@@ -45,7 +45,7 @@ _HEAD = Struct(">BBII")
 
 class Mux:
     """:param wire: what messages are sent on.
-    :param owner: handed out by `Channel.tunnel`.
+    :param owner: what it belongs to; see `Channel.is_leaving`.
     :param accept: decides about channels that the peer opens; None refuses all.
     :param limit: channels at once.
     :ivar space: the process's, where the data of a packet may be put before `commit`.
@@ -79,7 +79,7 @@ class Mux:
         self,
         wire: Wire,
         budget: Budget,
-        owner: object = None,
+        owner: Owner | None = None,
         accept: Callable[[Incoming], None] | None = None,
         limit: int = 10_000,
     ) -> None:

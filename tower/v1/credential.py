@@ -18,8 +18,8 @@ from tower.authorities import is_published
 from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
 from tower.pki import load_certificates
+from tower.tlspipe import Resumption
 from tower.v1.config import AgentConfig
-from tower.v1.tlspipe import Resumption
 
 #: Where an API server is when the agent does not say at which port.
 _HTTPS = 443

@@ -1,8 +1,7 @@
 """A tunnel that an old agent opened, and how streams and requests go through it.
 
 An old agent connects a channel to the address that it is told and passes bytes on.  So what an agent of
-``tower-v2`` does at its end is done here: TLS with the API server, inside the channel, and the credential
-in each request, with the user's identity beside it.
+``tower-v2`` does at its end is done in a `tower.memberdoor.MemberDoor`.
 """
 
 from __future__ import annotations
@@ -12,18 +11,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
-from twisted.python.failure import Failure
 
 from tower.conch.opening import StreamRefused
 from tower.conch.tunnel import Tunnel
-from tower.connecting import ConnectFailed
-from tower.policy import KUBERNETES, KUBESPHERE, HeadPolicy, join_address
-from tower.policy import Refusal as Refused
+from tower.memberdoor import MemberDoor
+from tower.policy import KUBERNETES, KUBESPHERE, join_address
 from tower.v1.config import CHANNEL, KUBESPHERE_V1
 from tower.v1.server import V1Agent
-from tower.v1.tlspipe import TLSPipe
-from tower.web.status import Refusal
-from tower.web.upstream import Channel
 
 #: The port that old agents leave out.
 _KUBESPHERE_PORT = 80
@@ -32,7 +26,6 @@ _KUBESPHERE_PORT = 80
 _NO_SYSTEM = "agents of kubesphere-v1 cannot say whom they lend themselves to, so nobody acts as those"
 
 _HAS_PORT = re.compile(r"(?:\[[^\]]*\]|[^:\]]*):[0-9]+")
-_OWN = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
 
 
 class V1Tunnel:
@@ -52,12 +45,19 @@ class V1Tunnel:
 
     def __init__(self, tunnel: Tunnel, agent: V1Agent, clock: Any, *, impersonate: bool = True) -> None:
         self._tunnel = tunnel
-        self._clock = clock
-        self._credential = credential = agent.credential
+        credential = agent.credential
         config = agent.config
         self._kubernetes = join_address(credential.host, credential.port).encode()
         self._kubesphere = _with_port(config.kubesphere).encode()
-        self._policy = HeadPolicy(lambda: credential.upstream, impersonate=impersonate, why_not=_NO_SYSTEM)
+        self._door = MemberDoor(
+            clock,
+            credential.context,
+            credential.server_name,
+            lambda: credential.upstream,
+            credential.resumption,
+            impersonate=impersonate,
+            why_not=_NO_SYSTEM,
+        )
         self.credential_expires = credential.expires
         self.name, self.fingerprint, self.version = agent.name, agent.fingerprint, config.version
         self.peer, self.since = tunnel.peer, tunnel.since
@@ -83,36 +83,14 @@ class V1Tunnel:
         :raise TunnelLost: through the Deferred.
         """
         if target == KUBERNETES:
-            return self._tunnel.open_channel(CHANNEL, self._kubernetes).addCallback(self._secure)
+            return self._tunnel.open_channel(CHANNEL, self._kubernetes).addCallback(self._door.secure)
         if target == KUBESPHERE and self._kubesphere:
             return self._tunnel.open_channel(CHANNEL, self._kubesphere)
         return fail(StreamRefused("no-such-target", f'an agent of kubesphere-v1 has no target "{target}"'))
 
-    def _secure(self, channel: Channel) -> Deferred[Any]:
-        credential = self._credential
-        securing: Deferred[Any] = TLSPipe(
-            channel, credential.context, credential.server_name, self._clock, credential.resumption
-        ).secured
-        return securing.addErrback(_not_secured)
-
     def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a request's head as it goes to the API server, with the agent's credential.
-
-        :param plain: nobody is impersonated but whom the request itself names.
-        :raise Refusal: the agent's rights are not lent for this.
-        """
-        if plain:
-            return self._lend(head)
-        rewritten = self._policy.rewrite(head)
-        if isinstance(rewritten, Refused):
-            raise Refusal(403, rewritten.text)
-        return rewritten.head
-
-    def _lend(self, head: bytes) -> bytes:
-        line, _, fields = head.partition(b"\r\n")
-        upstream = self._credential.upstream
-        kept = b"".join(field for field in fields.splitlines(keepends=True) if not _OWN.fullmatch(field))
-        return b"%b\r\n%b%b%b" % (line, upstream.host_line, upstream.credential_line, kept)
+        """See `MemberDoor.rewrite`."""
+        return self._door.rewrite(head, plain)
 
     def drain(self) -> None:
         """Say nothing: an old agent has no ear for it."""
@@ -120,13 +98,6 @@ class V1Tunnel:
     def close(self, reason: str) -> None:
         """Close it, telling the agent why."""
         self._tunnel.close(reason)
-
-
-def _not_secured(failure: Failure) -> None:
-    error = failure.value
-    if isinstance(error, ConnectFailed):
-        raise StreamRefused(error.kind, str(error)) from None
-    failure.raiseException()
 
 
 def _with_port(address: str) -> str:

@@ -51,6 +51,10 @@ class Channel(Pipe, Protocol):
     def is_large(self) -> bool:
         """Whether either side lent it much of its memory."""
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether what carries it will soon be gone, so that it is not to be used again."""
+
 
 class Tunnel(Protocol):
     """What is needed of `tower.tunnels.Tunnel`."""
@@ -65,10 +69,6 @@ class Tunnel(Protocol):
 
         :raise Refusal: the agent's credential is not lent for such a request.
         """
-
-    @property
-    def draining(self) -> bool:
-        """Whether it takes no new streams."""
 
     @property
     def server(self) -> bytes:
@@ -177,7 +177,7 @@ class ChannelPool:
         shelf = self._shelves.get((cluster, target))
         while shelf:
             upstream = shelf.pop()
-            if upstream.tunnel.draining:
+            if upstream.channel.is_leaving:
                 upstream.discard()
                 continue
             self.taken += 1
@@ -189,7 +189,7 @@ class ChannelPool:
         shelf = self._shelves.get((cluster, target))
         if shelf is None:
             shelf = self._shelves[cluster, target] = []
-        if upstream.tunnel.draining or len(shelf) >= self._kept:
+        if upstream.channel.is_leaving or len(shelf) >= self._kept:
             upstream.discard()
         else:
             upstream.reused = True
@@ -232,7 +232,7 @@ class ChannelPool:
             for upstream in list(shelf):
                 upstream.age += SWEEP_PERIOD
                 idle = SWEEP_PERIOD if upstream.channel.is_large else self._idle
-                if upstream.age > idle or upstream.tunnel.draining:
+                if upstream.age > idle or upstream.channel.is_leaving:
                     shelf.remove(upstream)
                     upstream.discard()
             if not shelf:

@@ -1,4 +1,4 @@
-"""Tests of `tower.v1.tlspipe`, over channels of two muxes that are joined in memory."""
+"""Tests of `tower.tlspipe`, over channels of two muxes that are joined in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tower.conch.opening import TunnelLost
 from tower.connecting import ConnectFailed
 from tower.tls import PIECE, TLSEnded, TLSSession
 from tower.tlsconnection import TLSFailed
-from tower.v1.tlspipe import HANDSHAKE_TIMEOUT, LOOKS, Resumption, TLSPipe
+from tower.tlspipe import HANDSHAKE_TIMEOUT, LOOKS, Resumption, TLSPipe
 
 BULK = random.Random(5).randbytes(3 << 20)
 

@@ -1,4 +1,4 @@
-"""TLS, as its client, inside a channel that an old agent connected to its API server.
+"""TLS, as its client, inside a channel that an old agent or a node connected to an API server.
 
 What comes is decrypted straight into a buffer of the process, all records that are there at once, and
 delivered as one piece; a receiver that pauses leaves cipher text with us, at most what the channel delivered
@@ -139,6 +139,11 @@ class TLSPipe:
     def is_large(self) -> bool:
         """See `tower.web.upstream.Channel.is_large`."""
         return self._pipe.is_large
+
+    @property
+    def is_leaving(self) -> bool:
+        """See `tower.web.upstream.Channel.is_leaving`."""
+        return self._pipe.is_leaving
 
     # The handshake
 

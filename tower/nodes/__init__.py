@@ -1,0 +1,1 @@
+"""Clusters that are reached by SSH to their nodes, without an agent."""
