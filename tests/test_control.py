@@ -28,7 +28,6 @@ class FakeTunnel:
     """A tunnel that only remembers why it was closed."""
 
     protocol = "tower-v2"
-    rewrite = None
 
     def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
         self.name, self.fingerprint = name, fingerprint
@@ -40,6 +39,9 @@ class FakeTunnel:
         self.round_trip = 0.0
         self.streams = 0
         self.closed: list[str] = []
+
+    def rewrite_for(self, target: str) -> None:
+        """Rewrite nothing."""
 
     def open(self, target: str) -> Deferred[Any]:
         """Open nothing."""

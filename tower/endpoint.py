@@ -28,7 +28,6 @@ from tower.connection import Connection
 from tower.errors import ClusterUnreachable, ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.pipes import Pipe
-from tower.policy import KUBERNETES
 from tower.transport import PipeTransport
 from tower.tunnels import Tunnels
 from tower.web import streamclient
@@ -61,9 +60,9 @@ class TunnelEndpoint:
     async def _open(self) -> tuple[Pipe, bytes]:
         try:
             tunnel = await self._tunnels.wait(self._cluster, self._patience)
-            if self._target == KUBERNETES and tunnel.rewrite is not None:
+            if tunnel.rewrite_for(self._target) is not None:
                 # over its TLS whoever writes acts as the agent, and nobody would look at what he writes
-                raise ConnectError(string=f"the API server of {self._cluster} takes requests, no streams")
+                raise ConnectError(string=f"{self._target} of {self._cluster} takes requests, no streams")
             channel: Pipe = await tunnel.open(self._target)
         except (ClusterUnreachable, StreamRefused, TunnelLost) as e:
             raise ConnectError(string=str(e)) from e

@@ -45,9 +45,8 @@ class Tunnel(Protocol):
     def protocol(self) -> str:
         """What the agent speaks."""
 
-    @property
-    def rewrite(self) -> Callable[[bytes, bool], bytes] | None:
-        """Makes the heads of requests for the API server; see `tower.web.upstream.Tunnel.rewrite`."""
+    def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
+        """Return what makes the heads of requests; see `tower.web.upstream.Tunnel.rewrite_for`."""
 
     @property
     def round_trip(self) -> float:
@@ -82,6 +81,7 @@ class Tunnels:
         self._gone_since: dict[str, float] = {}
         self._waiting: dict[str, list[Deferred[Tunnel]]] = {}
         self._watchers: list[Callable[[str], None]] = []
+        self._explanations: dict[str, Callable[[], str]] = {}
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Go through all live tunnels."""
@@ -157,8 +157,18 @@ class Tunnels:
         failure.trap(TooLate)
         raise ClusterUnreachable(self.why_not(cluster))
 
+    def explain(self, cluster: str, explanation: Callable[[], str] | None) -> None:
+        """Have *explanation* say why *cluster* cannot be reached, as it is not agents that would come."""
+        if explanation is None:
+            self._explanations.pop(cluster, None)
+        else:
+            self._explanations[cluster] = explanation
+
     def why_not(self, cluster: str) -> str:
-        """Say since when *cluster* has no agent."""
+        """Say since when *cluster* has no agent, or what else keeps it from being reached."""
+        explanation = self._explanations.get(cluster)
+        if explanation is not None:
+            return explanation()
         seen = self._last_seen.get(cluster)
         if seen is None:
             return f"no agent of cluster {cluster} has connected since this proxy started"

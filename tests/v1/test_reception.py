@@ -119,8 +119,10 @@ class V1ReceptionTests(SynchronousTestCase):
         first, second = self.bench.tunnels.live("alpha")
         assert isinstance(first, V1Tunnel)
         assert isinstance(second, V1Tunnel)
-        self.assertIn(b"first", first.rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
-        self.assertIn(b"second", second.rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
+        for tunnel, credential in ((first, b"first"), (second, b"second")):
+            rewrite = tunnel.rewrite_for("kubernetes")
+            assert rewrite is not None
+            self.assertIn(credential, rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
 
     def test_no_credential(self) -> None:
         """An agent that sent none for its API server is let in, and the log says what will come of it."""

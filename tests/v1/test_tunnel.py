@@ -22,6 +22,13 @@ JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\n"
 REST = b"Accept: */*\r\nHost: tower.example\r\n\r\n"
 
 
+def rewritten(tunnel: V1Tunnel, head: bytes, plain: bool) -> bytes:
+    """Return a head as it goes to the API server."""
+    rewrite = tunnel.rewrite_for("kubernetes")
+    assert rewrite is not None
+    return rewrite(head, plain)
+
+
 class FakeTunnel:
     """Records the channels that are opened."""
 
@@ -125,7 +132,7 @@ class V1TunnelTests(SynchronousTestCase):
     def test_impersonation(self) -> None:
         """A request goes with the agent's credential and in the user's name."""
         self.assertEqual(
-            self.tunnel.rewrite(HEAD + JANE + REST, False),
+            rewritten(self.tunnel, HEAD + JANE + REST, False),
             HEAD + JANE + b"Accept: */*\r\nHost: 10.96.0.1\r\nAuthorization: Bearer bearer-of-alpha\r\n\r\n",
         )
 
@@ -137,14 +144,14 @@ class V1TunnelTests(SynchronousTestCase):
             HEAD + JANE + b"Authorization: Bearer other\r\n" + REST,
         ):
             with self.assertRaises(Refusal) as caught:
-                self.tunnel.rewrite(head, False)
+                rewritten(self.tunnel, head, False)
             self.assertEqual(caught.exception.code, 403)
             self.assertNotIn("bearer-of-alpha", str(caught.exception))
 
     def test_no_impersonation(self) -> None:
         """With --v1-no-impersonation the agent's own rights are used for whoever was let in."""
         tunnel = self.made(impersonate=False)
-        head = tunnel.rewrite(HEAD + JANE + REST, False)
+        head = rewritten(tunnel, HEAD + JANE + REST, False)
         self.assertNotIn(b"Impersonate", head)
         self.assertIn(b"Authorization: Bearer bearer-of-alpha\r\n", head)
 
@@ -152,7 +159,7 @@ class V1TunnelTests(SynchronousTestCase):
         """A plain request keeps all but Host and Authorization, which are the agent's."""
         head = HEAD + b"authorization: Basic x\r\nImpersonate-User: joe\r\nHOST: a\r\nCookie: b\r\n\r\n"
         self.assertEqual(
-            self.tunnel.rewrite(head, True),
+            rewritten(self.tunnel, head, True),
             HEAD
             + b"Host: 10.96.0.1\r\nAuthorization: Bearer bearer-of-alpha\r\n"
             + b"Impersonate-User: joe\r\nCookie: b\r\n\r\n",

@@ -44,8 +44,10 @@ class FakeTunnel:
     round_trip: float = 0.0042
     streams: int = 3
     protocol: str = "tower-v2"
-    rewrite: None = None
     on_change: Callable[[], None] = lambda: None
+
+    def rewrite_for(self, target: str) -> None:
+        """Not for the API."""
 
     def open(self, target: str) -> Any:
         """Not for the API."""

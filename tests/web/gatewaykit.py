@@ -86,6 +86,10 @@ class FakeTunnel:
     targets: list[str] = field(factory=list)
     openings: list[Deferred[FakePipe]] = field(factory=list)
 
+    def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
+        """Return `rewrite`, for the API server."""
+        return self.rewrite if target == "kubernetes" else None
+
     def open(self, target: str) -> Any:
         """Open."""
         self.targets.append(target)

@@ -68,9 +68,8 @@ class Tunnel:
         "version",
     )
 
-    #: What the two ends speak, and who writes the heads of requests anew: nobody, the agent does that.
+    #: What the two ends speak.
     protocol: ClassVar[str] = "tower-v2"
-    rewrite: ClassVar[None] = None
 
     def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Reader, writer: Writer) -> None:
         self._pipe = pipe
@@ -118,6 +117,9 @@ class Tunnel:
         self.inlet.open_up(mux)
 
     # Streams
+
+    def rewrite_for(self, target: str) -> None:
+        """Nobody writes the heads of requests anew: the agent does that."""
 
     def open(self, target: str) -> Deferred[Channel]:
         """Open a stream to *target*; see `tower.conch.mux.Mux.open`."""

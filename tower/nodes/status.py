@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from attrs import frozen
 
-#: Of a node's tunnel: being opened; carries streams; carries them, but what is behind it does not answer well;
+#: Of a tunnel: being opened; carries streams; carries them, but what is behind it does not answer well;
 #: takes no new ones, as the node left the list; not there.
 NodeState: TypeAlias = Literal["connecting", "open", "degraded", "leaving", "failed"]
 

@@ -18,6 +18,7 @@ from tower.memberdoor import MemberDoor
 from tower.policy import KUBERNETES, KUBESPHERE, join_address
 from tower.v1.config import CHANNEL, KUBESPHERE_V1
 from tower.v1.server import V1Agent
+from tower.web.upstream import Rewrite
 
 #: The port that old agents leave out.
 _KUBESPHERE_PORT = 80
@@ -88,9 +89,9 @@ class V1Tunnel:
             return self._tunnel.open_channel(CHANNEL, self._kubesphere)
         return fail(StreamRefused("no-such-target", f'an agent of kubesphere-v1 has no target "{target}"'))
 
-    def rewrite(self, head: bytes, plain: bool) -> bytes:
+    def rewrite_for(self, target: str) -> Rewrite | None:
         """See `MemberDoor.rewrite`."""
-        return self._door.rewrite(head, plain)
+        return self._door.rewrite if target == KUBERNETES else None
 
     def drain(self) -> None:
         """Say nothing: an old agent has no ear for it."""

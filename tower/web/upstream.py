@@ -16,7 +16,6 @@ from twisted.python.failure import Failure
 
 from tower.conch.opening import StreamRefused, TunnelLost
 from tower.pipes import Pipe
-from tower.policy import KUBERNETES
 from tower.web.status import Refusal
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
@@ -63,11 +62,10 @@ class Tunnel(Protocol):
     def protocol(self) -> str:
         """What the agent speaks."""
 
-    @property
-    def rewrite(self) -> Rewrite | None:
-        """Makes heads for the API server's end of a stream; None where the agent does.
+    def rewrite_for(self, target: str) -> Rewrite | None:
+        """Return what makes heads for the far end of a stream; None where the agent does, or nobody.
 
-        :raise Refusal: the agent's credential is not lent for such a request.
+        What it returns raises `Refusal` when the member's credential is not lent for such a request.
         """
 
     @property
@@ -121,7 +119,7 @@ class Upstream:
     def __init__(self, channel: Channel, tunnel: Tunnel, target: str) -> None:
         self.channel = channel
         self.tunnel = tunnel
-        self.rewrite = tunnel.rewrite if target == KUBERNETES else None
+        self.rewrite = tunnel.rewrite_for(target)
         self.reused = False
         self.age = 0.0
         self.shelf: list[Upstream] | None = None
