@@ -31,6 +31,12 @@ BULK = random.Random(5).randbytes(3 << 20)
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
+class Leaving:
+    """An owner that may soon be gone."""
+
+    draining = False
+
+
 class Server:
     """The API server's end: TLS by hand on a channel; it reads all that comes.
 
@@ -516,6 +522,17 @@ class StreamTests(Ends):
         self.assertFalse(pipe.is_large)
         channel.is_large = True
         self.assertTrue(pipe.is_large)
+
+    def test_is_leaving(self) -> None:
+        """It is not to be used again when its channel will be gone, or when its owner says so."""
+        channel, owner = FakePipe(), Leaving()
+        pipe = TLSPipe(channel, client_context(), HOST, self.clock, owner=owner)
+        pipe.secured.addErrback(lambda failure: failure.trap(Exception) and None)
+        self.assertFalse(pipe.is_leaving)
+        owner.draining = True
+        self.assertTrue(pipe.is_leaving)
+        owner.draining, channel.is_leaving = False, True
+        self.assertTrue(pipe.is_leaving)
         pipe.abort()
 
 

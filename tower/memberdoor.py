@@ -34,7 +34,11 @@ class MemberDoor:
     :param allow_system: let users act as the system's own identities; see `tower.policy.HeadPolicy`.
     :param impersonate: False lets everybody act with the credential's own rights.
     :param why_not: the cure, behind a refusal because of *allow_system*.
+    :ivar draining: set it when another door took its place: what goes on through this one may end, but no
+        request begins there any more.
     """
+
+    draining = False
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class MemberDoor:
         """
         if self._context is None:
             return succeed(channel)
-        pipe = TLSPipe(channel, self._context, self._server_name, self._clock, self._resumption)
+        pipe = TLSPipe(channel, self._context, self._server_name, self._clock, self._resumption, owner=self)
         securing: Deferred[Any] = pipe.secured
         return securing.addErrback(_not_secured)
 

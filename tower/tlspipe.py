@@ -17,6 +17,7 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from tower.conch.buffers import POOL
+from tower.conch.interfaces import Owner
 from tower.conch.opening import TunnelLost
 from tower.connecting import ConnectFailed
 from tower.connection import ConnectionEnded
@@ -73,6 +74,7 @@ class TLSPipe:
     :param server_hostname: what the peer's certificate must be for.
     :param clock: an ``IReactorTime``.
     :param resumption: of this server.
+    :param owner: whose it is, beside its pipe's.
     :ivar secured: fires with ourselves when the handshake is over.  Its errback is `ConnectFailed`, of the
         kinds ``tls``, ``timeout`` or ``unreachable``, or `TunnelLost`.  Cancelling it aborts.
     """
@@ -87,6 +89,7 @@ class TLSPipe:
         "_gone",
         "_held",
         "_offered",
+        "_owner",
         "_paused",
         "_peer_ended",
         "_pipe",
@@ -109,9 +112,11 @@ class TLSPipe:
         resumption: Resumption | None = None,
         *,
         timeout: float = HANDSHAKE_TIMEOUT,
+        owner: Owner | None = None,
     ) -> None:
         self.receiver: Receiver = UNHEARD
         self._pipe = pipe
+        self._owner = owner
         self._resumption = resumption or Resumption()
         self._offered = self._resumption.session
         self._session = TLSSession(
@@ -143,7 +148,7 @@ class TLSPipe:
     @property
     def is_leaving(self) -> bool:
         """See `tower.web.upstream.Channel.is_leaving`."""
-        return self._pipe.is_leaving
+        return self._pipe.is_leaving or (self._owner is not None and self._owner.draining)
 
     # The handshake
 
