@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import http.client
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -98,17 +99,28 @@ def die_with_parent() -> None:
 class Program:
     """One process, its output in a file.
 
+    :param user: who it runs as, where we are root.
     :ivar log: the file that standard output and standard error go to.
     """
 
     def __init__(
-        self, name: str, argv: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        user: str | None = None,
     ) -> None:
         self.name = name
         self.argv = list(argv)
         self.log = folder / f"{name}.log"
         self._folder = folder
         self._environment = clean_environment(environment)
+        self._owner: dict[str, Any] = {}
+        if user is not None and os.geteuid() == 0:
+            account = pwd.getpwnam(user)
+            self._owner = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -129,6 +141,7 @@ class Program:
                 cwd=self._folder,
                 env=self._environment,
                 start_new_session=True,
+                **self._owner,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 (one system call)
             )
 
