@@ -19,7 +19,6 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.conch.opening import StreamRefused, TunnelLost
@@ -28,7 +27,7 @@ from tower.connection import Connection
 from tower.errors import ClusterUnreachable, ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.pipes import Pipe
-from tower.transport import PipeTransport
+from tower.transport import connected
 from tower.tunnels import Tunnels
 from tower.web import streamclient
 from tower.web.streamclient import StreamNotOpened, Way, open_stream, way_of
@@ -55,7 +54,7 @@ class TunnelEndpoint:
         :raise twisted.internet.error.ConnectError: through the Deferred: no tunnel, or the far end refused.
         """
         address = HostnameAddress(self._cluster.encode(), 0)
-        return _connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
+        return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
 
     async def _open(self) -> tuple[Pipe, bytes]:
         try:
@@ -119,7 +118,7 @@ class FrontDoorEndpoint:
             refused, or the kubeconfig is no good any more; it says which.
         """
         address = HostnameAddress(self._cluster.encode(), 0)
-        return _connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
+        return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
 
     async def _open(self) -> tuple[Pipe, bytes]:
         try:
@@ -128,39 +127,6 @@ class FrontDoorEndpoint:
             return stream, await open_stream(stream, way, self._reactor)
         except (ConfigurationError, ConnectFailed, StreamNotOpened) as e:
             raise ConnectError(string=f"{self._cluster}/{self._target}: {e}") from e
-
-
-def _connected(
-    opening: Deferred[tuple[Pipe, bytes]], factory: IProtocolFactory, address: HostnameAddress
-) -> Deferred[IProtocol]:
-    """Return what fires with the connected protocol, and before its first bytes, as Twisted's own do.
-
-    :param opening: fires with a paused pipe and what came on it already.
-    """
-    result: Deferred[IProtocol] = Deferred(lambda _: opening.cancel())
-
-    def run(opened: tuple[Pipe, bytes]) -> None:
-        pipe, first = opened
-        try:
-            protocol: Any = factory.buildProtocol(address)
-            if protocol is None:
-                raise ConnectError(string="the factory wants no protocol")
-            transport = PipeTransport(pipe, protocol, first)
-            transport.attach()
-            result.callback(protocol)
-            transport.flow()
-        except BaseException:
-            pipe.abort()
-            raise
-
-    def failed(failure: Failure) -> None:
-        if result.called:
-            _log.failure("the protocol failed on its first bytes", failure)
-        else:
-            result.errback(failure)
-
-    opening.addCallback(run).addErrback(failed)
-    return result
 
 
 class DescriptionInvalid(ConfigurationError, ValueError):

@@ -6,12 +6,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from twisted.internet.address import IPv4Address
-from twisted.internet.error import ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress, IConsumer, IProtocol, IPushProducer, ITransport
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectError, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IProtocol,
+    IProtocolFactory,
+    IPushProducer,
+    ITransport,
+)
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.pipes import Pipe
+
+_log = Logger()
 
 
 @implementer(ITransport, IConsumer, IPushProducer)
@@ -209,3 +220,38 @@ def _address(pipe: Pipe, which: str) -> IAddress:
     find = getattr(pipe, which, None)
     address: IAddress = IPv4Address("TCP", "0.0.0.0", 0) if find is None else find()
     return address
+
+
+def connected(
+    opening: Deferred[tuple[Pipe, bytes]], factory: IProtocolFactory, address: IAddress
+) -> Deferred[IProtocol]:
+    """Return what fires with the connected protocol, and before its first bytes, as Twisted's own do.
+
+    Cancelling it cancels *opening*.
+
+    :param opening: fires with a paused pipe and what came on it already.
+    """
+    result: Deferred[IProtocol] = Deferred(lambda _: opening.cancel())
+
+    def run(opened: tuple[Pipe, bytes]) -> None:
+        pipe, first = opened
+        try:
+            protocol: Any = factory.buildProtocol(address)
+            if protocol is None:
+                raise ConnectError(string="the factory wants no protocol")
+            transport = PipeTransport(pipe, protocol, first)
+            transport.attach()
+            result.callback(protocol)
+            transport.flow()
+        except BaseException:
+            pipe.abort()
+            raise
+
+    def failed(failure: Failure) -> None:
+        if result.called:
+            _log.failure("the protocol failed on its first bytes", failure)
+        else:
+            result.errback(failure)
+
+    opening.addCallback(run).addErrback(failed)
+    return result
