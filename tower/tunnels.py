@@ -15,6 +15,9 @@ from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
 
+#: What a `Tunnel.protocol` says that leads to nodes by SSH, and not to an agent.
+SSH = "ssh"
+
 #: How long after it was last seen, or after our own start, an agent counts as reconnecting, s.
 RECONNECTING = 60.0
 

@@ -10,10 +10,8 @@ from twisted.internet.defer import Deferred, fail
 from tower.conch.opening import StreamRefused
 from tower.memberdoor import MemberDoor
 from tower.policy import KUBERNETES
+from tower.tunnels import SSH
 from tower.web.upstream import Rewrite
-
-#: What a `Tunnel.protocol` says of these.
-SSH = "ssh"
 
 #: In front of a node's name in the targets that lead to kubelets.
 KUBELET = "kubelet/"

@@ -16,6 +16,8 @@ from twisted.python.failure import Failure
 
 from tower.conch.opening import StreamRefused, TunnelLost
 from tower.pipes import Pipe
+from tower.policy import KUBERNETES
+from tower.tunnels import SSH
 from tower.web.status import Refusal
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
@@ -31,12 +33,12 @@ KEPT = 64
 SWEEP_PERIOD = 5.0
 
 _CODES = {
-    "not-allowed": (403, "Forbidden", "the agent of cluster {cluster} does not allow this: {text}"),
-    "no-such-target": (404, "NotFound", "the agent of cluster {cluster} refused: {text}"),
+    "not-allowed": (403, "Forbidden", "{who} of cluster {cluster} does not allow this: {text}"),
+    "no-such-target": (404, "NotFound", "{who} of cluster {cluster} refused: {text}"),
     "busy": (503, "ServiceUnavailable", "the tunnel to cluster {cluster} is busy: {text}"),
-    "timeout": (504, "Timeout", "{target} of cluster {cluster} did not answer its agent: {text}"),
+    "timeout": (504, "Timeout", "{target} of cluster {cluster} did not answer its {end}: {text}"),
 }
-_OTHER = (503, "ServiceUnavailable", "the agent of cluster {cluster} cannot reach {target}: {text}")
+_OTHER = (503, "ServiceUnavailable", "{who} of cluster {cluster} cannot reach {target}: {text}")
 
 
 #: Takes a request's head in our form, and whether nobody is impersonated; returns it as it is sent.
@@ -218,7 +220,7 @@ class ChannelPool:
                         503, f"the tunnel to cluster {cluster} broke twice while opening a stream"
                     ) from None
             except StreamRefused as e:
-                raise _refusal(e.with_traceback(None), cluster, target) from None  # likewise
+                raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # likewise
             else:
                 self.opened += 1
                 return Upstream(channel, tunnel, target)
@@ -268,7 +270,10 @@ def _unless_cancelled(opening: Deferred[Channel]) -> Deferred[Channel]:
     return result
 
 
-def _refusal(error: StreamRefused, cluster: str, target: str) -> Refusal:
+def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) -> Refusal:
     code, reason, text = _CODES.get(error.code, _OTHER)
-    what = "its API server" if target == "kubernetes" else f"target {target}"
-    return Refusal(code, text.format(cluster=cluster, target=what, text=error), reason=reason)
+    what = "its API server" if target == KUBERNETES else f"target {target}"
+    who, end = ("a node", "nodes") if tunnel.protocol == SSH else ("the agent", "agent")
+    return Refusal(
+        code, text.format(who=who, end=end, cluster=cluster, target=what, text=error), reason=reason
+    )
