@@ -12,6 +12,7 @@ from benchmarks.rows import (
     IDLE_2,
     IDLE_100,
     LINK,
+    LOCAL,
     OLD_2,
     OLD_100,
     OLD_AGENT,
@@ -101,6 +102,14 @@ def _bulk() -> Iterator[Claim]:
         yield Claim(f"wss-{row}", f"wss-{row}", FORWARD_TLS, 2, 3.5)
 
 
+def _nodes() -> Iterator[Claim]:
+    for name in ("node", "node-gcm"):
+        for row in (f"{name}-{direction}-{streams}" for direction in _BOTH for streams in (1, 8)):
+            yield Claim(row, row, LOCAL, 0.8, 1)
+        for row in (f"{name}-{what}" for what in ("32", "1", "new")):
+            yield Claim(row, row, LOCAL, 1, 1.2)
+
+
 def _cost(row: str, part: str, against: str, must: float, aim: float, what: str) -> Claim:
     return Claim(f"{row}-{part}", row, against, must, aim, part, what, less=True)
 
@@ -133,6 +142,7 @@ CLAIMS = (
     _cost("old-down", "proxy", OLD_2, 0.6, 0.4, "CPU of the proxy per GiB"),
     Claim("oldproxy-32", "oldproxy-32", OLD_AGENT, 1, 1.2),
     *(Claim(f"oldproxy-{way}", f"oldproxy-{way}", OLD_AGENT, 1, 1.2) for way in _BOTH),
+    *_nodes(),
     Claim("storm", "storm", STORM_PEER, 0.8, 1.2),
     Claim(
         "storm-memory", "storm", "KiB", 24, 12, "memory", "memory per idle agent", less=True, absolute=True

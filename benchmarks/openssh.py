@@ -1,4 +1,4 @@
-"""OpenSSH: ``ssh -R`` beside the backend, ``sshd`` in the middle, aes128-gcm as the others."""
+"""OpenSSH: ``ssh -R`` beside the backend, and ``ssh -L`` and Tower's node tunnel to one ``sshd`` there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import os
 import pwd
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from benchmarks.processes import LOOPBACK, NotHere, Process, free_port, listens
 from benchmarks.setting import Ground, System, http_way, stream_way
 from tower.conch.keys import KeyPair
 
-_CIPHER = "aes128-gcm@openssh.com"
+#: The cipher that Tower's own tunnels have.
+GCM = "Ciphers aes128-gcm@openssh.com"
 
 
 def _program(name: str) -> str:
@@ -48,48 +50,97 @@ class _Folder:
         return path
 
 
+class Server:
+    """An ``sshd`` of our own, with one account and one key that may log in.
+
+    It does not run as root, for whom it wants a system set up.
+
+    :param settings: more lines of its configuration.
+    :ivar user: the account.
+    :ivar key: file with the private key.
+    :ivar known: known_hosts file with its host key.
+    :raise NotHere: OpenSSH is not installed.
+    """
+
+    def __init__(self, ground: Ground, name: str, *settings: str) -> None:
+        sshd = _program("sshd")
+        uid = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
+        self.user = pwd.getpwuid(os.geteuid() if uid is None else uid).pw_name
+        self.port = free_port()
+        folder = _Folder(ground, uid)
+        key, host_key = KeyPair.generate(), KeyPair.generate()
+        lines = [
+            f"ListenAddress {LOOPBACK}:{self.port}",
+            f"HostKey {folder.write('host-key', host_key.to_openssh().decode())}",
+            f"AuthorizedKeysFile {folder.write('authorized', _public_line(key) + chr(10))}",
+            "StrictModes no",
+            "UsePAM yes",
+            "PidFile none",
+            "AllowTcpForwarding yes",
+            *settings,
+        ]
+        config = folder.write("config", "\n".join([*lines, ""]))
+        self.process = Process(name, [sshd, "-D", "-e", "-f", str(config)], ground.folder, uid=uid)
+        ground.stack.callback(self.process.stop)
+        self.process.wait_until(lambda: listens(self.port), "its port")
+        known = f"[{LOOPBACK}]:{self.port} {_public_line(host_key)}\n"
+        self.known = folder.write("known", known, theirs=False)
+        self.key = folder.write("key", key.to_openssh().decode(), theirs=False)
+
+    def client(self, ground: Ground, name: str, *forwards: str) -> Process:
+        """Start ``ssh`` with these words about what it forwards; its cipher is the server's choice."""
+        options = [
+            "BatchMode=yes",
+            "IdentitiesOnly=yes",
+            "StrictHostKeyChecking=yes",
+            f"UserKnownHostsFile={self.known}",
+            "ExitOnForwardFailure=yes",
+        ]
+        return ground.start(
+            name,
+            *(_program("ssh"), "-F", "/dev/null", "-N", "-T", "-p", str(self.port), "-l", self.user),
+            *("-i", str(self.key)),
+            *(word for option in options for word in ("-o", option)),
+            *forwards,
+            LOOPBACK,
+        )
+
+
 def remote_forward(ground: Ground) -> System:
     """Return ``ssh -R`` to the backend's port for raw streams, through an ``sshd`` of our own.
 
-    The server does not run as root, for whom it wants a system set up.
-
     :raise NotHere: OpenSSH is not installed.
     """
-    ssh, sshd = _program("ssh"), _program("sshd")
-    uid = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
-    user = pwd.getpwuid(os.geteuid() if uid is None else uid).pw_name
-    folder = _Folder(ground, uid)
-    key, host_key = KeyPair.generate(), KeyPair.generate()
-    port, remote = free_port(), free_port()
-    settings = [
-        f"ListenAddress {LOOPBACK}:{port}",
-        f"HostKey {folder.write('host-key', host_key.to_openssh().decode())}",
-        f"AuthorizedKeysFile {folder.write('authorized', _public_line(key) + chr(10))}",
-        "StrictModes no",
-        "UsePAM yes",
-        "PidFile none",
-        "AllowTcpForwarding yes",
-        f"Ciphers {_CIPHER}",
-    ]
-    config = folder.write("config", "\n".join([*settings, ""]))
-    server = Process("sshd", [sshd, "-D", "-e", "-f", str(config)], ground.folder, uid=uid)
-    ground.stack.callback(server.stop)
-    server.wait_until(lambda: listens(port), "its port")
-    known = folder.write("known", f"[{LOOPBACK}]:{port} {_public_line(host_key)}\n", theirs=False)
-    options = [
-        "BatchMode=yes",
-        "IdentitiesOnly=yes",
-        "StrictHostKeyChecking=yes",
-        f"UserKnownHostsFile={known}",
-        "ExitOnForwardFailure=yes",
-        f"Ciphers={_CIPHER}",
-    ]
-    client = ground.start(
-        "ssh",
-        *(ssh, "-F", "/dev/null", "-N", "-T", "-p", str(port), "-l", user),
-        *("-i", str(folder.write("key", key.to_openssh().decode(), theirs=False))),
-        *(word for option in options for word in ("-o", option)),
-        *("-R", f"{LOOPBACK}:{remote}:{LOOPBACK}:{ground.stream}", LOOPBACK),
-    )
+    server = Server(ground, "sshd", GCM)
+    remote = free_port()
+    client = server.client(ground, "ssh", "-R", f"{LOOPBACK}:{remote}:{LOOPBACK}:{ground.stream}")
     client.wait_until(lambda: listens(remote), "its tunnel")
-    return System("openssh", stream_way(remote) | http_way(remote), {"proxy": server, "agent": client})
+    return System(
+        "openssh", stream_way(remote) | http_way(remote), {"proxy": server.process, "agent": client}
+    )
+
+
+def local_forward(ground: Ground, name: str, server: Server) -> System:
+    """Return ``ssh -L`` to the backend, by way of *server*."""
+    stream, http = free_port(), free_port()
+    words = [
+        word
+        for local, far in ((stream, ground.stream), (http, ground.http))
+        for word in ("-L", f"{LOOPBACK}:{local}:{LOOPBACK}:{far}")
+    ]
+    client = server.client(ground, name, *words)
+    client.wait_until(lambda: listens(stream) and listens(http), "its tunnel")
+    return System(name, stream_way(stream) | http_way(http), {"proxy": client, "agent": server.process})
+
+
+def node_tunnel(ground: Ground, name: str, server: Server) -> System:
+    """Return Tower's tunnel to *server* as a node with nothing around it; see `benchmarks.nodetunnel`."""
+    stream, http = free_port(), free_port()
+    proxy = ground.start(
+        name,
+        *(sys.executable, "-m", "benchmarks.nodetunnel", f"--port={server.port}", f"--user={server.user}"),
+        *(f"--key={server.key}", f"--known-hosts={server.known}"),
+        *(f"{stream}={ground.stream}", f"{http}={ground.http}"),
+    )
+    proxy.wait_until(lambda: listens(stream) and listens(http), "its tunnel")
+    return System(name, stream_way(stream) | http_way(http), {"proxy": proxy, "agent": server.process})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from benchmarks.member import OBJECT, VERSION
 from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
@@ -16,6 +17,7 @@ OLD_100, OLD_2 = "gopeer as deployed, 100 idle", "gopeer as deployed"
 OLD_AGENT, OUR_AGENT = "old agent", "Tower's agent"
 STORM_PEER = "gopeer"
 LINK = "the link"
+LOCAL, OUR_NODE = "ssh -L", "Tower's node tunnel"
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,29 @@ def _far(command: str, columns: tuple[Column, ...], direction: str) -> Row:
     return Row(f"{name}-{direction}", f"100 ms away, {title} {direction}, 1 stream", load, columns)
 
 
+def _node(name: str) -> Iterator[Row]:
+    """Return what is done by way of a node."""
+    cipher = "aes128-gcm" if name.endswith("gcm") else "default ciphers"
+    theirs = name.replace("node", "local")
+
+    def columns(kind: str) -> tuple[Column, ...]:
+        direct = Column("direct", "direct", kind)
+        return (direct, Column(LOCAL, theirs, kind), Column(OUR_NODE, name, kind))
+
+    for direction, streams in _WAYS:
+        row = _bulk(name, columns("stream"), direction, streams)
+        yield replace(
+            row, title=f"bulk {direction}, {streams} stream{'s' * (streams > 1)}, {cipher}", ours=OUR_NODE
+        )
+    for suffix, what, connections, more in (
+        ("32", "small requests, 32 connections", 32, ()),
+        ("1", "small requests, 1 connection", 1, ()),
+        ("new", "a new connection for each request, 16 at once", 16, ("-new",)),
+    ):
+        row = _requests(f"{name}-{suffix}", f"{what}, {cipher}", columns("http"), connections, *more)
+        yield replace(row, ours=OUR_NODE)
+
+
 _WAYS = [(direction, streams) for direction in ("down", "up") for streams in (1, 8)]
 
 GROUPS = (
@@ -170,6 +195,7 @@ GROUPS = (
             *(_transfer("oldproxy", direction, ", old proxy", _OLD_PROXY) for direction in ("down", "up")),
         ),
     ),
+    Group("Nodes, which have an sshd and no agent", (*_node("node"), *_node("node-gcm"))),
     Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 at once", Storms(), _AT_ONCE),)),
     Group(
         "A real kube-apiserver behind",

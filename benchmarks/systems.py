@@ -5,6 +5,8 @@
 | direct | the backend itself |
 | forward, forward-wss | ``gopeer forward``: SSH in a WebSocket in Go, for raw streams |
 | openssh | ``ssh -R`` and ``sshd`` |
+| local, local-gcm | ``ssh -L`` to a ``sshd`` beside the backend, with both sides' defaults, and aes128-gcm |
+| node, node-gcm | Tower's node tunnel to the same ``sshd``, with nothing around it |
 | idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with so many idle connections kept |
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and without a credential, as the peers' |
 | tower, tower-wss | the product: users' TLS, authentication, the agent's checks, its TLS to the API server |
@@ -59,6 +61,16 @@ class Systems:
     def member(self) -> Member:
         """The real API server."""
         return Member(self.ground)
+
+    @cached_property
+    def node(self) -> openssh.Server:
+        """An ``sshd`` as it is installed."""
+        return openssh.Server(self.ground, "sshd-node")
+
+    @cached_property
+    def gcm_node(self) -> openssh.Server:
+        """One with the cipher of Tower's other tunnels."""
+        return openssh.Server(self.ground, "sshd-node-gcm", openssh.GCM)
 
     def start(self, names: Iterable[str]) -> None:
         """Start systems; what is not installed is noted in `missing`.
@@ -117,6 +129,10 @@ _CATALOGUE: dict[str, Callable[[Systems], System]] = {
     "forward-http": lambda systems: gopeer.forward(systems.ground, "forward-http", "http"),
     "forward-wss": lambda systems: gopeer.forward(systems.ground, "forward-wss", "stream", secure=True),
     "openssh": lambda systems: openssh.remote_forward(systems.ground),
+    "local": lambda systems: openssh.local_forward(systems.ground, "local", systems.node),
+    "local-gcm": lambda systems: openssh.local_forward(systems.ground, "local-gcm", systems.gcm_node),
+    "node": lambda systems: openssh.node_tunnel(systems.ground, "node", systems.node),
+    "node-gcm": lambda systems: openssh.node_tunnel(systems.ground, "node-gcm", systems.gcm_node),
     "idle-100": lambda systems: _idle(systems, 100),
     "idle-2": lambda systems: _idle(systems, 2),
     "old-100": lambda systems: _old(systems, 100),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -58,14 +59,16 @@ class _Head:
         """Nothing was promised to anybody."""
 
 
-class _Waiting:
-    """A user's connection until its stream is open; it is not read meanwhile."""
+class Waiting:
+    """A user's connection until its stream is open; it is not read meanwhile.
 
-    def __init__(self, tunnels: Tunnels, target: str, connection: Connection) -> None:
+    :param dial: opens the stream.
+    """
+
+    def __init__(self, dial: Callable[[], Deferred[Channel]], connection: Connection) -> None:
         self._connection = connection
         self._gone = False
-        (tunnel,) = tunnels
-        tunnel.open(target).addCallbacks(self._opened, self._not_opened)
+        dial().addCallbacks(self._opened, self._not_opened)
 
     def _opened(self, channel: Channel) -> None:
         if self._gone:
@@ -80,6 +83,7 @@ class _Waiting:
         """Return nowhere to put bytes, which pauses the connection."""
 
     def received(self, data: memoryview) -> None:
+        """Never called: the connection is paused."""
         raise AssertionError("bytes came on a paused connection")
 
     def ended(self) -> None:
@@ -89,6 +93,7 @@ class _Waiting:
         """Nothing was sent."""
 
     def closed(self, reason: Exception) -> None:
+        """Remember it for when the stream is open."""
         self._gone = True
 
 
@@ -107,8 +112,13 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
     reception.startService()  # type: ignore[no-untyped-call]
     endpoint = AgentEndpoint(reactor, {TOWER_V2.encode(): reception.opened})
     listen(sockets, agents, "127.0.0.1", partial(_Head, endpoint), tls)
+
+    def dial(target: str) -> Deferred[Channel]:
+        (tunnel,) = tunnels
+        return tunnel.open(target)
+
     for target, port in targets.items():
-        listen(sockets, port, "127.0.0.1", partial(_Waiting, tunnels, target))
+        listen(sockets, port, "127.0.0.1", partial(Waiting, partial(dial, target)))
     print(await tokens.mint(CLUSTER), key.fingerprint, flush=True)
 
 

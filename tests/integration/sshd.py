@@ -84,10 +84,10 @@ def parent(pid: int) -> int | None:
     """Return the parent of a process; None if it has ended."""
     try:
         # The name in parentheses may hold anything, so what follows it is found from the end.
-        state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
+        state, above = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return None
-    return None if state == "Z" else int(parent)
+    return None if state == "Z" else int(above)
 
 
 def descendants(pid: int) -> list[int]:
