@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from twisted.python import usage
 
+from tower.nodes.options import NodeOptions
 from tower.options import (
-    EnvironmentOptions,
     OptionError,
     Parameter,
     flag,
@@ -25,7 +25,7 @@ from tower.web.kubesphereport import OFFSET
 _LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
 
 
-class Options(EnvironmentOptions):
+class Options(NodeOptions):
     """What ``tower-proxy`` takes; see docs/install.md."""
 
     synopsis = "[options]"
@@ -52,6 +52,11 @@ class Options(EnvironmentOptions):
             read_port_range,
         ),
         parameter("kubesphere-host", "127.0.0.1", "Address that those listen on.", read_host),
+        parameter(
+            "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
+        ),
+        parameter("metrics-port", None, "Port for /metrics, without TLS; none by default.", read_port),
+        parameter("metrics-host", "127.0.0.1", "Address that it listens on.", read_host),
         parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
@@ -80,9 +85,20 @@ class Options(EnvironmentOptions):
         if self["port"] == self["secure-port"]:
             raise OptionError("port", str(self["port"]), "is --secure-port too: change one of them")
         self._check_kubesphere()
+        if self["metrics-port"] is not None:
+            self._check_metrics()
         for name in ("v1-open-ports", "v1-no-impersonation"):
             if self[name] and self["require-v2"]:
                 raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
+
+    def _check_metrics(self) -> None:
+        number = self["metrics-port"]
+        for name in ("port", "secure-port"):
+            if number == self[name]:
+                raise OptionError("metrics-port", str(number), f"is --{name} too: change one of them")
+        for name in ("cluster-ports", "kubesphere-ports"):
+            if number in (self[name] or range(0)):
+                raise OptionError("metrics-port", str(number), f"lies within --{name}: change one of them")
 
     def _check_kubesphere(self) -> None:
         ports = self["kubesphere-ports"]
