@@ -1,0 +1,352 @@
+r"""The INI dialect of clouds' configurations, which Go programs read with *gcfg*.
+
+::
+
+    # a comment, as behind a semicolon
+    [global]
+    project-id = my-project        ; names are letters, digits and hyphens, in any case
+    node-tags = a                  # a key may come again: that is a list
+    node-tags = "b # no comment"   # \n \t \" and \\ are understood
+    multizone                      # true
+    token-url = https://exam\
+    ple.com
+
+    [ServiceOverride "eu"]         # a subsection's name means its case
+    url = https://ec2.example
+
+Without I/O; the time that it takes is linear in the text's length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import NoReturn
+
+from attrs import define, field, frozen
+from twisted.logger import Logger
+
+from tower.cloud.configtext import CONFIG_LIMIT, ConfigText
+from tower.cloud.errors import CloudConfigError
+
+#: Most keys that are read.
+KEY_LIMIT = 10_000
+
+_YES = frozenset(("true", "yes", "on", "1"))
+_NO = frozenset(("false", "no", "off", "0"))
+_SECRET = re.compile(r"pass|secret|token|credential|key|private", re.IGNORECASE)
+
+_SPACE = re.compile(r"[ \t\r]*")
+_NAME = re.compile(r"[^\W\d_](?:[^\W_]|-)*")  # a letter, then letters, digits, hyphens
+_COMMENT = re.compile(r"[^\n]*")
+_PLAIN = re.compile(r'[^\\"\n;#]+')
+_QUOTED = re.compile(r'[^\\"\n]+')
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+_log = Logger()
+
+
+@frozen
+class Value:
+    """What stands behind one key; not shown by ``repr``, as it may be a password.
+
+    :ivar line: where it begins, from 1.
+    :ivar text: None: there was no ``=`` behind the key.
+    """
+
+    line: int
+    text: str | None = field(repr=False)
+
+
+@define
+class Section:
+    """The keys below one header, or below several that are the same.
+
+    Names of keys are taken in any case.  An error is a `CloudConfigError` with the line of the key.
+
+    :ivar file: for errors.
+    :ivar line: of its first header; 0: there is none.
+    :ivar values: by lower-case name, in the order of the file.
+    """
+
+    file: str
+    name: str
+    subsection: str = ""
+    line: int = 0
+    values: dict[str, list[Value]] = field(factory=dict)
+
+    def __contains__(self, key: str) -> bool:
+        return key.lower() in self.values
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return a text; of a key that comes again, the last."""
+        texts = self.texts(key)
+        return texts[-1] if texts else default
+
+    def required(self, key: str) -> str:
+        """Return a text that must be there and not be empty."""
+        text = self.text(key)
+        if not text:
+            raise self.wrong(key, f"{key} is missing" if key not in self else f"{key} is empty")
+        return text
+
+    def texts(self, key: str) -> list[str]:
+        """Return all texts of a key; none if it is not there."""
+        texts = []
+        for value in self.values.get(key.lower(), ()):
+            if value.text is None:
+                raise CloudConfigError(self.file, value.line, f"{key} needs a value: {key} = ...")
+            texts.append(value.text)
+        return texts
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Return a truth; a key without a value is true."""
+        values = self.values.get(key.lower())
+        if not values:
+            return default
+        text = values[-1].text
+        if text is None or text.lower() in _YES:
+            return True
+        if text.lower() in _NO:
+            return False
+        raise self.wrong(key, f"{key} is neither true nor false{self._shown(key, text)}")
+
+    def number(self, key: str, default: int, *, least: int = 0, most: int = 2**31 - 1) -> int:
+        """Return a whole number within limits, decimal or, behind ``0x``, hexadecimal."""
+        if key not in self:
+            return default
+        text = self.text(key)
+        if re.fullmatch(r"[0-9]{1,18}|0[xX][0-9A-Fa-f]{1,15}", text, re.ASCII):
+            number = int(text, 16 if text[:2] in ("0x", "0X") else 10)
+            if least <= number <= most:
+                return number
+        raise self.wrong(key, f"{key} is no number from {least} to {most}{self._shown(key, text)}")
+
+    def wrong(self, key: str, text: str) -> CloudConfigError:
+        """Return the error that says *text* about a key, with its last line, or else the header's."""
+        values = self.values.get(key.lower())
+        return CloudConfigError(self.file, values[-1].line if values else self.line, text)
+
+    @staticmethod
+    def _shown(key: str, text: str) -> str:
+        return "" if _SECRET.search(key) else f": {text[:60]!r}"
+
+
+class Sections:
+    """A whole configuration.
+
+    :ivar file: for errors.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._sections: dict[tuple[str, str], Section] = {}
+
+    def __iter__(self) -> Iterator[Section]:
+        return iter(self._sections.values())
+
+    def section(self, name: str, subsection: str = "") -> Section:
+        """Return a section; an empty one if there is none."""
+        found = self._sections.get((name.lower(), subsection))
+        return Section(self.file, name, subsection) if found is None else found
+
+    def subsections(self, name: str) -> dict[str, Section]:
+        """Return the sections ``[name "..."]`` by what stands in their quotes, in the order of the file."""
+        return {each.subsection: each for each in self if each.name == name.lower() and each.subsection}
+
+    def open(self, name: str, subsection: str, line: int) -> Section:
+        """Return a section, made if there is none yet."""
+        key = (name.lower(), subsection)
+        if key not in self._sections:
+            self._sections[key] = Section(self.file, *key, line)
+        return self._sections[key]
+
+    def warn_about_unknown(self, known: Mapping[str, Collection[str]]) -> None:
+        """Log a warning for each section and each key that nobody knows, with file and line.
+
+        :param known: names of keys by name of section, for its subsections too.
+        """
+        names = {section.lower(): {key.lower() for key in keys} for section, keys in known.items()}
+        for section in self:
+            keys = names.get(section.name)
+            if keys is None:
+                _warn(self.file, section.line, f"there is no section [{section.name[:60]}]")
+                continue
+            for key, values in section.values.items():
+                if key not in keys:
+                    _warn(self.file, values[0].line, f"there is no {key[:60]} in [{section.name}]")
+
+
+def _warn(file: str, line: int, text: str) -> None:
+    _log.warn("{file}:{line}: {text}: it is ignored", file=file, line=line, text=text)
+
+
+def parse(config: ConfigText) -> Sections:
+    """Read a configuration.
+
+    :raise CloudConfigError: ``<file>:<line>: ...`` with what is wrong there.
+    """
+    if len(config.text) > CONFIG_LIMIT:
+        raise CloudConfigError(config.path, 0, f"larger than {CONFIG_LIMIT} characters")
+    return _Parser(config).parse()
+
+
+class _Parser:
+    """Goes through a text once.
+
+    No error shows what stands behind a key, as it may be a password.
+    """
+
+    def __init__(self, config: ConfigText) -> None:
+        self._file = config.path
+        self._text = config.text
+        self._at = 0
+        self._line = 1
+
+    def parse(self) -> Sections:
+        if "\0" in self._text:
+            self._line += self._text.count("\n", 0, self._text.index("\0"))
+            self._fail("a NUL character")
+        sections = Sections(self._file)
+        section: Section | None = None
+        keys = 0
+        while True:
+            self._skip(_SPACE)
+            here = self._peek()
+            if not here:
+                return sections
+            if here == "\n":
+                self._next_line()
+            elif here in ";#":
+                self._skip(_COMMENT)
+            elif here == "[":
+                section = self._header(sections)
+            elif section is None:
+                self._fail("a [section] header has to come first")
+            else:
+                keys += 1
+                if keys > KEY_LIMIT:
+                    self._fail(f"more than {KEY_LIMIT} keys")
+                self._key(section)
+
+    def _header(self, sections: Sections) -> Section:
+        line = self._line
+        self._at += 1
+        self._skip(_SPACE)
+        name = self._skip(_NAME)
+        if not name:
+            self._fail(f"behind [ a section's name is expected, not {self._shown()}")
+        self._skip(_SPACE)
+        subsection = ""
+        if self._peek() == '"':
+            subsection = self._quoted()
+            if not subsection:
+                self._fail(f'a subsection needs a name: use [{name}] instead of [{name} ""]')
+            self._skip(_SPACE)
+        if self._peek() != "]":
+            self._fail(f'behind [{name} comes ] or a "subsection" in quotes, not {self._shown()}')
+        self._at += 1
+        self._expect_end(f"[{name}]")
+        return sections.open(name, subsection, line)
+
+    def _key(self, section: Section) -> None:
+        line = self._line
+        name = self._skip(_NAME)
+        if not name:
+            self._fail(f"a key or a [section] is expected, not {self._shown()}")
+        self._skip(_SPACE)
+        text: str | None = None
+        if self._peek() == "=":
+            self._at += 1
+            self._skip(_SPACE)
+            text = self._value(name)
+        elif self._peek() not in ("", "\n", ";", "#"):
+            # a name goes on with letters of names alone; what comes next may be a password behind a space
+            self._fail(f"'=' is expected behind {name[:60]!r}; names are letters, digits and hyphens")
+        section.values.setdefault(name.lower(), []).append(Value(line, text))
+
+    def _value(self, name: str) -> str:
+        """Read up to the end of the line or a comment; spaces at the end count only in quotes."""
+        parts: list[str] = []
+        kept = 0  # parts that do not end with unquoted space
+        while True:
+            plain = self._skip(_PLAIN)
+            if plain:
+                bare = plain.rstrip(" \t\r")
+                parts.append(bare)
+                if bare:
+                    kept = len(parts)
+                if len(bare) < len(plain):
+                    parts.append(plain[len(bare) :])
+            here = self._peek()
+            if here == '"':
+                parts.append(self._quoted(name))
+                kept = len(parts)
+            elif here == "\\":
+                parts.append(self._escape(name, continues=True))
+                kept = len(parts)
+            else:
+                return "".join(parts[:kept]).replace("\r", "")
+
+    def _quoted(self, name: str = "") -> str:
+        line = self._line
+        parts = []
+        self._at += 1
+        while True:
+            parts.append(self._skip(_QUOTED))
+            here = self._peek()
+            if here == '"':
+                self._at += 1
+                return "".join(parts).replace("\r", "")
+            if here != "\\":
+                self._line = line
+                self._fail(f"a quote is not closed{_of(name)}")
+            parts.append(self._escape(name, continues=False))
+
+    def _escape(self, name: str, *, continues: bool) -> str:
+        """Read a backslash and what it stands for."""
+        self._at += 1
+        if continues:
+            start = self._at
+            while self._peek() == "\r":
+                self._at += 1
+            if self._peek() == "\n":
+                self._next_line()
+                return ""
+            self._at = start
+        meant = _ESCAPES.get(self._peek())
+        if meant is None:
+            where = " or the end of the line" if continues else ""
+            self._fail(f'a backslash stands before n, t, ", \\{where}, and nothing else{_of(name)}')
+        self._at += 1
+        return meant
+
+    def _expect_end(self, what: str) -> None:
+        self._skip(_SPACE)
+        if self._peek() not in ("", "\n", ";", "#"):
+            self._fail(f"nothing but a comment may stand behind {what}: {self._shown()}")
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self._text, self._at)
+        if match is None:
+            return ""
+        self._at = match.end()
+        return match.group()
+
+    def _next_line(self) -> None:
+        self._at += 1
+        self._line += 1
+
+    def _shown(self) -> str:
+        here = self._peek()
+        return "the end of the line" if here in ("", "\n") else repr(here)
+
+    def _fail(self, text: str) -> NoReturn:
+        raise CloudConfigError(self._file, self._line, text)
+
+
+def _of(name: str) -> str:
+    return f" in the value of {name[:60]}" if name else ""
