@@ -78,27 +78,22 @@ class Options(NodeOptions):
             raise OptionError("leader-elect", "true", _LATER)
         if (self["ca-cert"] is None) != (self["ca-key"] is None):
             raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
-        for name in ("port", "secure-port"):
-            for ports in ("cluster-ports", "kubesphere-ports"):
-                if self[name] in (self[ports] or range(0)):
-                    raise OptionError(name, str(self[name]), f"lies within --{ports}: change one of them")
-        if self["port"] == self["secure-port"]:
-            raise OptionError("port", str(self["port"]), "is --secure-port too: change one of them")
+        self._check_ports()
         self._check_kubesphere()
-        if self["metrics-port"] is not None:
-            self._check_metrics()
         for name in ("v1-open-ports", "v1-no-impersonation"):
             if self[name] and self["require-v2"]:
                 raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
 
-    def _check_metrics(self) -> None:
-        number = self["metrics-port"]
-        for name in ("port", "secure-port"):
-            if number == self[name]:
-                raise OptionError("metrics-port", str(number), f"is --{name} too: change one of them")
-        for name in ("cluster-ports", "kubesphere-ports"):
-            if number in (self[name] or range(0)):
-                raise OptionError("metrics-port", str(number), f"lies within --{name}: change one of them")
+    def _check_ports(self) -> None:
+        """Refuse a port that two are to have."""
+        single = ("port", "secure-port", "metrics-port")
+        for place, name in enumerate(single):
+            for ports in ("cluster-ports", "kubesphere-ports"):
+                if self[name] in (self[ports] or range(0)):
+                    raise OptionError(name, str(self[name]), f"lies within --{ports}: change one of them")
+            for other in single[place + 1 :]:
+                if self[name] == self[other]:
+                    raise OptionError(name, str(self[name]), f"is --{other} too: change one of them")
 
     def _check_kubesphere(self) -> None:
         ports = self["kubesphere-ports"]

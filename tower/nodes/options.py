@@ -1,4 +1,4 @@
-"""What ``tower-proxy`` can be told about one cluster that is reached by SSH, in kube-apiserver's own words."""
+"""What ``tower-proxy`` can be told about one cluster that is reached by SSH, in kube-apiserver's words."""
 
 from __future__ import annotations
 
@@ -101,11 +101,7 @@ class NodeOptions(EnvironmentOptions):
         if len(ways) > 1:
             raise usage.UsageError(f"--{ways[0]} and --{ways[1]} both say which nodes there are: give one")
         if self["cloud-config"] and not self["cloud-provider"]:
-            raise OptionError(
-                "cloud-config",
-                str(self["cloud-config"]),
-                "has no meaning without --cloud-provider: give both",
-            )
+            raise usage.UsageError("--cloud-config has no meaning without --cloud-provider: give both")
         if not self["kubelet-port"]:
             raise usage.UsageError("must enable kubelet port if proxy ssh-tunneling is specified")
         if not (ways or self["member-kubeconfig"]):
