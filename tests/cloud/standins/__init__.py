@@ -1,0 +1,1 @@
+"""Clouds' APIs, played by servers that refuse what the real ones refuse."""
