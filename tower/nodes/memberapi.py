@@ -1,0 +1,372 @@
+"""Asks the API server of a cluster that is reached by SSH, with the credential that the proxy keeps for it.
+
+The pipes come from elsewhere, with TLS up in them already; HTTP/1.1 over them is Twisted's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from attrs import field, frozen
+from twisted.internet.address import HostnameAddress
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import TimeoutError as TooLate
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.interfaces import IConsumer, IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    URI,
+    Agent,
+    HTTPConnectionPool,
+    RequestGenerationFailed,
+    RequestTransmissionFailed,
+    ResponseDone,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.http import PotentialDataLoss
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer, IResponse
+from zope.interface import implementer
+
+from tower.errors import PeerError, TowerError
+from tower.pipes import Pipe
+from tower.policy import Upstream
+from tower.transport import connected
+from tower.web.canonical import identity_lines
+
+#: How long one question and its answer may take, s.
+TIMEOUT = 15.0
+
+#: How long an answer may be, B; 500 nodes with all their images are some 10 MB.
+LIMIT = 32 * 1024 * 1024
+
+#: How long a connection is kept for the next question, s; it holds one node's tunnel.
+IDLE = 5
+
+#: How many objects a list is asked for at once, and how many it may have.
+PAGE = 500
+OBJECTS = 100_000
+
+#: How much of a text that is no Status is repeated, characters.
+_QUOTED = 200
+
+_EXPIRED = 410
+
+
+class MemberAPIError(TowerError):
+    """The API server did not answer, or not as asked.
+
+    :ivar method: of the request.
+    :ivar path: of the request, without its query.
+    :ivar code: HTTP status; 0 when there was no answer.
+    :ivar message: of the Status, or what there was instead of an answer.
+    """
+
+    def __init__(self, method: str, path: str, code: int, message: str) -> None:
+        answer = f"answered {code}: {message}" if code else f"no answer: {message}"
+        super().__init__(f"{method} {path}: {answer}")
+        self.method, self.path, self.code, self.message = method, path, code, message
+
+
+@frozen
+class Answer:
+    """What the API server said.
+
+    :ivar code: HTTP status.
+    :ivar body: complete.
+    """
+
+    code: int
+    body: bytes = field(repr=False)
+
+
+class MemberAPI:
+    """:param reactor: has ``callLater``.
+    :param open_pipe: opens a pipe to the API server, paused, with TLS up in it.
+    :param upstream: returns what heads need now; see `tower.member.Member.upstream`.
+    :param timeout: for each question, s.
+    :param limit: of each answer, B.
+    :param persistent: keep connections for a while; False: one for each question.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        open_pipe: Callable[[], Awaitable[Pipe]],
+        upstream: Callable[[], Upstream],
+        *,
+        timeout: float = TIMEOUT,
+        limit: int = LIMIT,
+        persistent: bool = True,
+    ) -> None:
+        self._reactor = reactor
+        self._upstream = upstream
+        self._timeout = timeout
+        self._limit = limit
+        self._pool = HTTPConnectionPool(reactor, persistent)
+        self._pool.cachedConnectionTimeout = IDLE
+        self._agent: Agent = Agent.usingEndpointFactory(reactor, _Always(open_pipe), self._pool)
+
+    async def get(self, path: str) -> Any:
+        """Return the object at *path*, which may have a query.
+
+        :raise MemberAPIError: there is no answer, or not such a one.
+        """
+        return _value("GET", path, await self.ask("GET", path))
+
+    async def items(self, path: str) -> list[Any]:
+        """Return what is in the list at *path*, asked for in pages; one that expired is begun anew, once.
+
+        :raise MemberAPIError: there is no answer, or not such a one.
+        """
+        try:
+            return await self._items(path)
+        except MemberAPIError as e:
+            if e.code != _EXPIRED:
+                raise
+        return await self._items(path)
+
+    async def _items(self, path: str) -> list[Any]:
+        items: list[Any] = []
+        first = f"{path}{'&' if '?' in path else '?'}limit={PAGE}"
+        page = first
+        while True:
+            answer = await self.get(page)
+            if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
+                raise MemberAPIError("GET", _bare(path), 200, "that is no list")
+            items += answer["items"]
+            rest = (answer.get("metadata") or {}).get("continue")
+            if not rest:
+                return items
+            if not answer["items"] or len(items) > OBJECTS:
+                raise MemberAPIError(
+                    "GET", _bare(path), 200, f"a list without an end, {len(items)} items so far"
+                )
+            page = f"{first}&continue={quote(str(rest), safe='')}"
+
+    async def post(
+        self,
+        path: str,
+        body: Any,
+        *,
+        user: str | None = None,
+        groups: Sequence[str] = (),
+        repeatable: bool = False,
+    ) -> Any:
+        """Post *body* as JSON and return the object that comes back.
+
+        :param user: to act as, with *groups*; None: as the credential itself.
+        :param repeatable: it changes nothing, so it may be sent again if the connection broke under it.
+        :raise MemberAPIError: there is no answer, or not such a one.
+        :raise Invalid: a name cannot be sent.
+        """
+        data = json.dumps(body).encode()
+        answer = await self.ask("POST", path, data, user=user, groups=groups, repeatable=repeatable)
+        return _value("POST", path, answer)
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        user: str | None = None,
+        groups: Sequence[str] = (),
+        repeatable: bool = False,
+    ) -> Answer:
+        """Return the answer as it is, whatever its status.
+
+        :param body: JSON.
+        :param repeatable: see `post`; what has no body always is.
+        :raise MemberAPIError: there is none, it came too late, or it is too long.
+        :raise Invalid: a name cannot be sent.
+        """
+        upstream = self._upstream()
+        headers = _headers(upstream, user, groups, has_body=body is not None)
+        target = _ORIGIN + upstream.prefix + path.encode("ascii")
+        asking = Deferred.fromCoroutine(
+            self._ask(method.encode("ascii"), target, headers, body, repeatable=repeatable)
+        )
+        asking.addTimeout(self._timeout, self._reactor, _too_late)
+        try:
+            return await asking
+        except _NO_ANSWER as e:
+            raise MemberAPIError(method, _bare(path), 0, _why(e)) from None
+
+    async def _ask(
+        self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
+    ) -> Answer:
+        try:
+            response = await self._send(method, target, headers, body)
+        except (ResponseNeverReceived, RequestTransmissionFailed):
+            if not repeatable:
+                raise
+            response = await self._send(method, target, headers, body)
+        collector = _Collector(self._limit)
+        response.deliverBody(collector)
+        return Answer(response.code, await collector.done)
+
+    def _send(
+        self, method: bytes, target: bytes, headers: Headers, body: bytes | None
+    ) -> Deferred[IResponse]:
+        return self._agent.request(method, target, headers, None if body is None else _Body(body))
+
+    def close(self) -> None:
+        """Close the connections that wait for another question."""
+        self._pool.closeCachedConnections()
+
+
+def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has_body: bool) -> Headers:
+    headers = Headers({b"User-Agent": [b"tower-proxy"], b"Accept": [b"application/json"]})
+    if has_body:
+        headers.addRawHeader(b"Content-Type", b"application/json")
+    lines = upstream.host_line + upstream.credential_line
+    if user is not None:
+        lines += identity_lines(user, groups)
+    for line in lines.splitlines():
+        name, _, value = line.partition(b": ")
+        headers.addRawHeader(name, value)
+    return headers
+
+
+def _value(method: str, path: str, answer: Answer) -> Any:
+    """Return the object in *answer*.
+
+    :raise MemberAPIError: it is a failure, or no object.
+    """
+    try:
+        value = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        value = None
+    if 200 <= answer.code < 300 and value is not None:
+        return value
+    message = value.get("message") if isinstance(value, dict) else None
+    if not isinstance(message, str):
+        text = answer.body[: 4 * _QUOTED].decode("utf-8", "replace")
+        message = "".join(filter(str.isprintable, text)) or "an empty body"
+    raise MemberAPIError(method, _bare(path), answer.code, message[:_QUOTED])
+
+
+def _bare(path: str) -> str:
+    return path.partition("?")[0]
+
+
+def _too_late(_result: object, timeout: float) -> None:
+    raise TooLate(f"it took longer than {timeout:g} s")
+
+
+def _why(error: BaseException) -> str:
+    """Say what happened, from inside whatever Twisted's client wrapped it in."""
+    while reasons := getattr(error, "reasons", None):
+        error = reasons[0].value
+    return str(error) or type(error).__name__
+
+
+@implementer(IAgentEndpointFactory)
+class _Always:
+    """Leads to the same place whatever the URL says."""
+
+    def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
+        self._open_pipe = open_pipe
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        """Return the only endpoint that there is."""
+        return _Opened(self._open_pipe)
+
+
+@implementer(IStreamClientEndpoint)
+class _Opened:
+    """Runs a protocol on a pipe that is opened for it."""
+
+    def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
+        self._open_pipe = open_pipe
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Open a pipe; cancelling leaves nothing behind if opening does."""
+        return connected(Deferred.fromCoroutine(self._open()), protocolFactory, _MEMBER)
+
+    async def _open(self) -> tuple[Pipe, bytes]:
+        return await self._open_pipe(), b""
+
+
+@implementer(IBodyProducer)
+class _Body:
+    """A body that is there already."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.length = len(data)
+
+    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
+        """Send all of it."""
+        consumer.write(self._data)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Nothing is left to send."""
+
+    def resumeProducing(self) -> None:
+        """Nothing is left to send."""
+
+    def stopProducing(self) -> None:
+        """Nothing is left to send."""
+
+
+class _Collector(Protocol):
+    """Gets the body of an answer.
+
+    :ivar done: fires with all of it.  Cancelling it closes the connection.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self.done: Deferred[bytes] = Deferred(lambda _: self._leave())
+
+    def _leave(self) -> None:
+        self._pieces.clear()
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Keep a piece, unless it is too much."""
+        self._size += len(data)
+        if self.done.called:
+            return
+        if self._size > self._limit:
+            self.done.errback(PeerError(f"an answer of more than {self._limit} B"))
+            self._leave()
+        else:
+            self._pieces.append(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Note the end of the body, or that it broke off."""
+        if self.done.called:
+            return
+        if reason.check(ResponseDone, PotentialDataLoss):
+            self.done.callback(b"".join(self._pieces))
+        else:
+            self.done.errback(reason)
+
+
+#: What the host in the URL is does not matter: there is one place to go, and the head says another.
+_ORIGIN = b"http://member"
+_MEMBER = HostnameAddress(b"member", 80)
+
+#: What Twisted's client and those who open pipes raise.
+_NO_ANSWER = (
+    TooLate,
+    TowerError,
+    ConnectError,
+    ConnectionClosed,
+    RequestGenerationFailed,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
