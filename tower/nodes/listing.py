@@ -1,0 +1,256 @@
+"""Where the list of a cluster's nodes comes from.
+
+A `Lister` is asked again and again.  It raises when it cannot say which nodes there are, and then the tunnels
+stay as they are; a list without nodes is an answer, and closes all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from tower.errors import ConfigurationError, TowerError
+from tower.nodes.node import SSH_PORT, Node
+from tower.policy import parse_address
+
+#: Where nodes are in the API.
+NODES = "/api/v1/nodes"
+
+#: How long a file with nodes may be, B.
+FILE_LIMIT = 4 * 1024 * 1024
+
+#: Returns the nodes that there are.
+Lister: TypeAlias = Callable[[], Awaitable[Sequence[Node]]]
+
+
+class ListingFailed(TowerError):
+    """Nobody can say now which nodes there are."""
+
+
+class NoPreferredAddress(ListingFailed):
+    """A node has addresses, but none at which its sshd is to be reached."""
+
+    def __init__(self, addresses: Iterable[tuple[str, str]]) -> None:
+        known = " ".join(f"{{{kind} {address}}}" for kind, address in addresses)
+        super().__init__(f"no preferred addresses found; known addresses: [{known}]")
+
+
+class ListsItems(Protocol):
+    """What is needed of `tower.nodes.memberapi.MemberAPI`."""
+
+    async def items(self, path: str) -> Sequence[Any]:
+        """Return what is in the list at *path*."""
+
+
+class Address(Protocol):
+    """What is needed of `tower.cloud.interfaces.NodeAddress`."""
+
+    @property
+    def type(self) -> str:
+        """``ExternalIP``, ``InternalIP``, ``Hostname``, ..."""
+
+    @property
+    def address(self) -> str:
+        """A name or an address."""
+
+
+class Instance(Protocol):
+    """What is needed of `tower.cloud.interfaces.Instance`."""
+
+    @property
+    def name(self) -> str:
+        """What the cloud calls it."""
+
+    @property
+    def addresses(self) -> Sequence[Address]:
+        """All that it has."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+
+
+class ListsInstances(Protocol):
+    """What is needed of `tower.cloud.interfaces.IInstances`."""
+
+    def list_instances(self) -> Awaitable[Sequence[Instance]]:
+        """Return all instances of the cluster."""
+
+
+def preferred_node(
+    name: str, addresses: Sequence[tuple[str, str]], address_types: Sequence[str], ssh_port: int = SSH_PORT
+) -> Node:
+    """Return the node of that *name*, to be reached at the first address of the first type that it has.
+
+    Its other addresses and names become its aliases.
+
+    :param addresses: type and address of each.
+    :param address_types: which are dialled, the preferred one first.
+    :raise NoPreferredAddress: it has none of these.
+    """
+    for wanted in address_types:
+        for kind, address in addresses:
+            if kind == wanted and address:
+                others = {_plain(other) for _, other in addresses if other}
+                host = _plain(address)
+                return Node(host, ssh_port, name, frozenset(others - {host, name}))
+    raise NoPreferredAddress(addresses)
+
+
+def _preferred_nodes(
+    found: Iterable[tuple[str, Sequence[tuple[str, str]]]], address_types: Sequence[str], ssh_port: int
+) -> list[Node]:
+    """Return those that have an address to be reached at.
+
+    :raise NoPreferredAddress: there are some, and none has one.
+    """
+    nodes, lacking = [], None
+    for name, addresses in found:
+        try:
+            nodes.append(preferred_node(name, addresses, address_types, ssh_port))
+        except NoPreferredAddress as e:
+            lacking = e
+    if lacking is not None and not nodes:
+        raise lacking
+    return nodes
+
+
+def _plain(address: str) -> str:
+    """Return *address* in the one way to write it."""
+    bare = address.removeprefix("[").removesuffix("]")
+    try:
+        return str(ip_address(bare))
+    except ValueError:
+        return address
+
+
+def fixed_nodes(nodes: Sequence[Node]) -> Lister:
+    """List the same ones for ever."""
+
+    async def listing() -> Sequence[Node]:
+        return nodes
+
+    return listing
+
+
+def api_nodes(api: ListsItems, address_types: Sequence[str], ssh_port: int = SSH_PORT) -> Lister:
+    """List the nodes of the cluster's API, ready or not.
+
+    Those that have none of the preferred addresses are left out; that none has one is an error.
+    """
+
+    async def listing() -> Sequence[Node]:
+        return _preferred_nodes(map(_of_object, await api.items(NODES)), address_types, ssh_port)
+
+    return listing
+
+
+def _of_object(item: Any) -> tuple[str, list[tuple[str, str]]]:
+    """Return name and addresses of a ``Node`` of the API.
+
+    :raise ListingFailed: it is none.
+    """
+    try:
+        name = item["metadata"]["name"]
+        known = item.get("status", {}).get("addresses") or ()
+        addresses = [(address["type"], address["address"]) for address in known]
+    except (TypeError, KeyError, AttributeError) as e:
+        raise ListingFailed(f"what is listed at {NODES} are no nodes") from e
+    if not all(isinstance(text, str) for text in (name, *(text for pair in addresses for text in pair))):
+        raise ListingFailed(f"what is listed at {NODES} are no nodes")
+    return name, addresses
+
+
+def cloud_nodes(instances: ListsInstances, address_types: Sequence[str], ssh_port: int = SSH_PORT) -> Lister:
+    """List the instances that run; addresses as with `api_nodes`."""
+
+    async def listing() -> Sequence[Node]:
+        found = [
+            (instance.name, [(address.type, address.address) for address in instance.addresses])
+            for instance in await instances.list_instances()
+            if instance.running
+        ]
+        return _preferred_nodes(found, address_types, ssh_port)
+
+    return listing
+
+
+def file_nodes(path: Path, ssh_port: int = SSH_PORT) -> Lister:
+    """List the nodes in a file, which is read each time; see `parse_nodes`.
+
+    One that is not there or holds no node is taken for one that is just being written, so it is a failure.
+    """
+
+    async def listing() -> Sequence[Node]:
+        try:
+            with path.open("rb") as file:
+                text = file.read(FILE_LIMIT + 1)
+        except OSError as e:
+            raise ListingFailed(f"{path}: {e.strerror}") from e
+        if len(text) > FILE_LIMIT:
+            raise ListingFailed(f"{path}: it is longer than {FILE_LIMIT} B")
+        nodes = parse_nodes(text.decode("utf-8", "replace"), str(path), ssh_port)
+        if not nodes:
+            raise ListingFailed(f"{path}: there is no node in it; to have none, remove the cluster")
+        return nodes
+
+    return listing
+
+
+def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
+    """Read one node in a line: where its sshd is reached, and behind it what else the node is called.
+
+    The first of the other names is the one that users know it by.  What follows a ``#`` is a comment, and a
+    node that is there already is not listed again.
+
+    :param name: of the file.
+    :raise ListingFailed: with file and line.
+    """
+    nodes: dict[str, Node] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        try:
+            host, port = parse_address(words[0], ssh_port)
+        except ConfigurationError as e:
+            raise ListingFailed(f"{name}:{number}: {e}") from e
+        names = [_plain(word) for word in words[1:]]
+        node = Node(_plain(host), port, names[0] if names else "", frozenset(names))
+        nodes.setdefault(node.address, node)
+    return list(nodes.values())
+
+
+def fallback(first: Lister, *others: Lister) -> Lister:
+    """List what the first of these says that can say anything.
+
+    :return: a lister that raises `ListingFailed` with all reasons when none can.
+    """
+
+    async def listing() -> Sequence[Node]:
+        reasons = []
+        for each in (first, *others):
+            try:
+                return await each()
+            except TowerError as e:
+                reasons.append(str(e))
+        raise ListingFailed("; ".join(dict.fromkeys(reasons)))
+
+    return listing
+
+
+def remembered(nodes: Callable[[], Sequence[Node]]) -> Lister:
+    """List what was last known; knowing none is a failure.
+
+    :param nodes: returns what is remembered.
+    """
+
+    async def listing() -> Sequence[Node]:
+        known = nodes()
+        if not known:
+            raise ListingFailed("nothing is known from before")
+        return known
+
+    return listing
