@@ -1,0 +1,120 @@
+"""One stream to an address by way of nodes: one after the other is asked, until one of them gets through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.python.failure import Failure
+
+from tower.conch.nodeplace import Place
+from tower.conch.opening import StreamRefused
+from tower.policy import join_address
+
+#: How many nodes are asked at the most.  What one node cannot reach another may, but "connection refused" is
+#: mostly true for all of them.
+MOST_NODES = 3
+
+#: How long one node may say nothing until another is asked beside it, s: three SYNs of its kernel's.
+SILENCE = 3.0
+
+#: How long one node may take, s, and all together.
+NODE_TIMEOUT = 10.0
+TIMEOUT = 15.0
+
+
+class NodeDial:
+    """One stream.  A node that is silent is not given up when the next is asked: whoever is first counts.
+
+    :param clock: an ``IReactorTime``.
+    :param pick: returns the best node that is not among those given, or None.
+    :ivar done: fires with the channel, paused; or with what the last node said, `StreamRefused` or
+        `TunnelLost`.  Cancelling it leaves nothing.
+    """
+
+    def __init__(self, clock: Any, pick: Callable[[list[Place]], Place | None], host: str, port: int) -> None:
+        self._clock = clock
+        self._pick = pick
+        self._host, self._port = host, port
+        self._asked: list[Place] = []
+        self._openings: dict[Place, Deferred[Any]] = {}
+        self._error: Exception = StreamRefused("unreachable", f"{join_address(host, port)}: no node is left")
+        self._next: IDelayedCall | None = None
+        self._over = False
+        self._began = clock.seconds()
+        self._end: IDelayedCall = clock.callLater(TIMEOUT, self._too_late)
+        self.done: Deferred[Any] = Deferred(lambda _: self._stop())
+
+    def start(self) -> None:
+        """Ask the first node."""
+        self._ask()
+
+    def _ask(self) -> None:
+        self._wait_no_more()
+        place = self._pick(self._asked) if len(self._asked) < MOST_NODES else None
+        if place is None or place.tunnel is None:
+            if not self._openings:
+                self._fail()
+            return
+        self._asked.append(place)
+        left = TIMEOUT - (self._clock.seconds() - self._began)
+        self._next = self._clock.callLater(SILENCE, self._silent, place)
+        opening = place.tunnel.dial(self._host, self._port, min(NODE_TIMEOUT, left))
+        self._openings[place] = opening
+        opening.addCallbacks(self._opened, self._refused, callbackArgs=(place,), errbackArgs=(place,))
+
+    def _silent(self, place: Place) -> None:
+        self._next = None
+        place.suspect(f"no answer to a dial in {SILENCE:g} s")
+        self._ask()
+
+    def _opened(self, channel: Any, place: Place) -> None:
+        self._openings.pop(place, None)
+        if self._over:
+            channel.abort()
+            return
+        place.works()
+        self._stop()
+        self.done.callback(channel)
+
+    def _refused(self, failure: Failure, place: Place) -> None:
+        self._openings.pop(place, None)
+        if self._over:
+            return
+        error = failure.value
+        self._error = error if isinstance(error, Exception) else self._error
+        if isinstance(error, StreamRefused) and error.code != "timeout":
+            place.works()
+        elif isinstance(error, StreamRefused):
+            place.suspect(str(error))
+        if place is self._asked[-1] or not self._openings:
+            self._ask()
+
+    def _too_late(self) -> None:
+        for place in self._openings:
+            place.suspect(f"no answer to a dial in {TIMEOUT:g} s")
+        text = f"{join_address(self._host, self._port)}: no answer in {TIMEOUT:g} s"
+        self._error = StreamRefused("timeout", text)
+        self._fail()
+
+    def _fail(self) -> None:
+        self._stop()
+        error = self._error
+        error.with_traceback(None)  # its frames hold the Deferred that holds it
+        self.done.errback(error)
+
+    def _wait_no_more(self) -> None:
+        call, self._next = self._next, None
+        if call is not None and call.active():
+            call.cancel()
+
+    def _stop(self) -> None:
+        self._over = True
+        self._wait_no_more()
+        if self._end.active():
+            self._end.cancel()
+        openings, self._openings = self._openings, {}
+        for opening in openings.values():
+            opening.cancel()

@@ -1,0 +1,239 @@
+"""The tunnels to the nodes of one cluster: kept as a list says, looked after, and dialled through."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import TimeoutError as TooLate
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.conch.nodedial import NodeDial
+from tower.conch.nodeplace import Place
+from tower.conch.nodeshared import HealthCheck, NodeTunnel, OpenCounters, Shared
+from tower.conch.turns import Turns
+from tower.errors import ClusterUnreachable
+from tower.nodes.node import Node
+from tower.nodes.status import NodeStatus
+
+#: How often `NodeTunnels.check` is to be called, and how long its checks are spread over, s.
+HEALTH_PERIOD = 60.0
+
+#: How long a health check may take, s.
+CHECK_TIMEOUT = 10.0
+
+#: How long the streams of a node that left the list may go on, s.
+GRACE = 30.0
+
+#: How many nodes a list may have: what Kubernetes supports in one cluster.  Others are left out.
+MOST_NODES = 5000
+
+#: How long closed tunnels may take to go, s.
+CLOSING = 5.0
+
+
+class NoTunnels(ClusterUnreachable):
+    """There is no node that could be asked."""
+
+
+def _nothing() -> None:
+    """Stand in for a hook that nobody uses."""
+
+
+class NodeTunnels:
+    """The list.
+
+    :param clock: an ``IReactorTime``.
+    :param create: makes a node's tunnel, which is not open yet; called anew for each attempt.  What it raises
+        (`TowerError`, ``OSError``, ``ValueError``) counts as a failed attempt.
+    :param user: for the error when there is no tunnel.
+    :param health: looks whether a tunnel works; see `HealthCheck`.
+    :param epoch: returns the time of day, s since the epoch.
+    :param choose: chooses one of several nodes that are as good as each other.
+    :param on_change: called whenever what `states` or `is_up` say has changed, but for numbers of streams.
+    :param counters: of attempts; shared by all lists of a process.
+    :param name: of the cluster, for log lines.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        clock: Any,
+        create: Callable[[Node], NodeTunnel],
+        *,
+        user: str,
+        health: HealthCheck | None,
+        epoch: Callable[[], float],
+        choose: Callable[[Sequence[Place]], Place] = random.choice,
+        on_change: Callable[[], None] = _nothing,
+        counters: OpenCounters | None = None,
+        check_timeout: float = CHECK_TIMEOUT,
+        grace: float = GRACE,
+        name: str = "",
+    ) -> None:
+        self.user = user
+        self.on_change = on_change
+        self.counters = counters or OpenCounters()
+        self._clock = clock
+        self._choose = choose
+        self._grace = grace
+        self._places: dict[str, Place] = {}
+        self._leaving: dict[Place, None] = {}
+        self._closing: list[Deferred[None]] = []
+        self._shared = Shared(
+            clock=clock,
+            epoch=epoch,
+            create=create,
+            health=health,
+            check_timeout=check_timeout,
+            counters=self.counters,
+            turns=Turns(clock),
+            cluster=name,
+            changed=self._changed,
+            gone=self._gone,
+        )
+
+    def _changed(self) -> None:
+        self.on_change()
+
+    def _gone(self, place: Place) -> None:
+        if self._leaving.pop(place, False) is None:
+            self._changed()
+        if not self._leaving:
+            closing, self._closing = self._closing, []
+            for waiting in closing:
+                waiting.callback(None)
+
+    # The list
+
+    def update(self, nodes: Iterable[Node]) -> None:
+        """Have tunnels to *nodes* and no others; returns at once.
+
+        What stays is not touched.  Nodes without a tunnel are tried again.  Those that left the list take no
+        new streams, and the ones under way may go on for `GRACE` s.
+        """
+        wanted: dict[str, Node] = {}
+        for node in nodes:
+            wanted.setdefault(node.address, node)
+        if len(wanted) > MOST_NODES:
+            self._log.warn(
+                "{name}: {count} nodes in the list, which is {over} too many; those are left out",
+                name=self._shared.cluster,
+                count=len(wanted),
+                over=len(wanted) - MOST_NODES,
+            )
+            wanted = dict(list(wanted.items())[:MOST_NODES])
+        for address in [address for address in self._places if address not in wanted]:
+            place = self._places.pop(address)
+            self._leaving[place] = None
+            place.leave(self._grace)
+        for address, node in wanted.items():
+            known = self._places.get(address)
+            if known is None:
+                self._places[address] = Place(self._shared, node)
+            else:
+                known.node = node
+        self.retry()
+
+    def retry(self) -> None:
+        """Try the nodes without a tunnel again, for when there is no new list."""
+        for place in list(self._places.values()):
+            place.renew()
+
+    def rest(self) -> None:
+        """Open and check nothing more until the next `update`; what is open, or just being opened, stays."""
+        for place in self._places.values():
+            place.rest()
+
+    def close(self) -> Deferred[None]:
+        """Close all tunnels; fires when they are gone, after `CLOSING` s at the latest."""
+        places, self._places = self._places, {}
+        self._leaving.update(dict.fromkeys(places.values()))
+        for place in list(self._leaving):
+            place.close("the tunnels are not needed any more")
+        if not self._leaving:
+            return succeed(None)
+        gone: Deferred[None] = Deferred()
+        self._closing.append(gone)
+        gone.addTimeout(CLOSING, self._clock)
+        return gone.addErrback(self._closed_by_force, gone)
+
+    def _closed_by_force(self, failure: Failure, gone: Deferred[None]) -> None:
+        failure.trap(TooLate)
+        self._leaving.clear()
+        if gone in self._closing:
+            self._closing.remove(gone)
+
+    # Health
+
+    def check(self) -> None:
+        """Look at the health of each tunnel, one by one within `HEALTH_PERIOD` s; returns at once."""
+        places = [place for place in self._places.values() if place.tunnel is not None]
+        for number, place in enumerate(places):
+            if number:
+                place.check_in(HEALTH_PERIOD * number / len(places))
+            else:
+                place.check()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a tunnel that takes streams."""
+        return any(place.is_usable for place in self._places.values())
+
+    def states(self) -> list[NodeStatus]:
+        """Return what is known of each node, those that are leaving last."""
+        return [place.status() for place in (*self._places.values(), *self._leaving)]
+
+    # Dialling
+
+    def dial(self, host: str, port: int) -> Deferred[Any]:
+        """Open a stream to *host*, *port* as the nodes see it; fires with a channel, paused.
+
+        Through the node of that name or address, else through any that is well; see `NodeDial`.  Cancelling
+        leaves nothing.
+
+        :param host: IPv6 with or without brackets.
+        :raise NoTunnels: through the Deferred: no node is connected.
+        :raise StreamRefused: through the Deferred: what the last node said that was asked.
+        :raise TunnelLost: through the Deferred: the last one was lost meanwhile.
+        """
+        names = _names(host)
+        plain = names[0]
+
+        def pick(asked: list[Place]) -> Place | None:
+            usable = [place for place in self._places.values() if place.is_usable and place not in asked]
+            return self._best(usable, names) if usable else None
+
+        if not self.is_up:
+            return fail(
+                NoTunnels(
+                    "No SSH tunnels currently open. Were the targets able to accept an ssh-key for user "
+                    f"{json.dumps(self.user, ensure_ascii=False)}?"
+                )
+            )
+        dial = NodeDial(self._clock, pick, plain, port)
+        dial.start()
+        return dial.done
+
+    def _best(self, usable: list[Place], names: tuple[str, ...]) -> Place:
+        """Return the node that is meant, else one that is well, else one that is at least there."""
+        sure = [place for place in usable if not place.is_suspect]
+        named = [place for place in sure if any(map(place.node.is_called, names))]
+        well = [place for place in sure if not place.is_degraded]
+        return self._choose(named or well or sure or usable)
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """Return *host* without brackets, and the other ways in which it may be written."""
+    plain = host.removeprefix("[").removesuffix("]")
+    try:
+        usual = ipaddress.ip_address(plain).compressed
+    except ValueError:
+        usual = plain.lower()
+    return (plain,) if usual == plain else (plain, usual)
