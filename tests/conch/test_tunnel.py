@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.tunnels import Refragmenter, TunnelPair
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair
+from tower.conch.bare import BARE
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS
 from tower.conch.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
@@ -29,7 +30,7 @@ from tower.conch.tunnel import Tunnel
 from tower.conch.window import ALONE, BASE
 from tower.connection import Connection, ConnectionEnded
 from tower.errors import PeerError
-from tower.web.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter, NoFrames
+from tower.web.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter
 
 BULK = random.Random(6).randbytes(1 << 20)
 
@@ -617,7 +618,7 @@ class EndTests(SynchronousTestCase):
         connection.abort()
         far.close()
         ssh: Any = pair.proxy.ssh
-        tunnel = Tunnel(reactor, connection, ssh, NoFrames(), NoFrames())
+        tunnel = Tunnel(reactor, connection, ssh, BARE, BARE)
         tunnel.start()
         reactor.run()
         self.assertIsInstance(self.successResultOf(tunnel.lost), ConnectionEnded)

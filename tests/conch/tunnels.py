@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from tests.conch.pairs import AGENT_KEY, HOST_KEY, Gate
 from tests.receivers import Recorder
 from tower.budget import Budget
+from tower.conch.bare import BARE
 from tower.conch.channel import Channel
 from tower.conch.hello import AgentHello
 from tower.conch.limits import Limits
@@ -18,7 +19,7 @@ from tower.conch.opening import Incoming
 from tower.conch.transport import ClientTransport, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.pipes import Buffer, Receiver
-from tower.web.frames import BINARY, CONTINUATION, PING, Control, FrameReader, FrameWriter, NoFrames
+from tower.web.frames import BINARY, CONTINUATION, PING, Control, FrameReader, FrameWriter
 from tower.web.masks import mask
 
 
@@ -135,8 +136,8 @@ class TunnelEnd:
     def __init__(self, clock: Clock, ssh: Any, *, server: bool, frames: bool) -> None:
         self.pipe = MemoryPipe()
         self.ssh = ssh
-        reader = FrameReader(from_client=server) if frames else NoFrames()
-        writer = FrameWriter(to_server=not server) if frames else NoFrames()
+        reader = FrameReader(from_client=server) if frames else BARE
+        writer = FrameWriter(to_server=not server) if frames else BARE
         self.tunnel = Tunnel(clock, self.pipe, ssh, reader, writer)
         self.budget = Budget(64 << 20)
         self.incoming: list[Incoming] = []

@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 
 from tests.conch.pairs import Gate
 from tower.budget import Budget
+from tower.conch.bare import BARE
 from tower.conch.channel import Channel
 from tower.conch.enrol import Claim
 from tower.conch.hello import AgentHello
@@ -27,7 +28,6 @@ from tower.connecting import connect
 from tower.connection import Connection
 from tower.listening import listen
 from tower.pipes import Receiver, Splice
-from tower.web.frames import NoFrames
 
 LOOPBACK = "127.0.0.1"
 CLUSTER = "alpha"
@@ -91,7 +91,7 @@ class Proxy:
         end = ProxyEnd(self._reactor, [self.host_key], self.gate, limits=self._limits, keepalive=0.5)
         end.ready.addErrback(lambda _: None)
         end.socket = connection
-        end.tunnel = Tunnel(self._reactor, connection, end, NoFrames(), NoFrames())
+        end.tunnel = Tunnel(self._reactor, connection, end, BARE, BARE)
         self.ends.append(end)
         end.tunnel.start()
         return connection.receiver
@@ -134,7 +134,7 @@ async def dial(
     end.opened = Deferred()
     end.ready.addErrback(lambda failure: None if end.opened.called else end.opened.errback(failure))
     end.socket = connection
-    end.tunnel = Tunnel(reactor, connection, end, NoFrames(), NoFrames())
+    end.tunnel = Tunnel(reactor, connection, end, BARE, BARE)
     end.tunnel.start()
     return await end.opened
 

@@ -28,7 +28,6 @@ from tower.web.frames import (
     Control,
     FrameReader,
     FrameWriter,
-    NoFrames,
 )
 from tower.web.masks import mask
 
@@ -300,15 +299,3 @@ class AutobahnTests(SynchronousTestCase):
         except BadFrame:
             return
         self.assertFalse(refused)
-
-
-class NoFramesTests(SynchronousTestCase):
-    """Stands in for frames."""
-
-    def test_as_it_is(self) -> None:
-        """Everything is payload, and there are no control frames."""
-        frames = NoFrames()
-        self.assertEqual(frames.feed(memoryview(b"bytes")), [(0, 5)])
-        self.assertEqual(frames.wrap(b"bytes"), b"bytes")
-        self.assertEqual(frames.wrap(b"bye", CLOSE), b"")
-        self.assertEqual(frames.wrap_into(memoryview(bytearray(9)), 3, 9), 3)

@@ -18,7 +18,7 @@ from twisted.conch.ssh.transport import (
 
 from tower.conch.fields import Fields
 from tower.conch.kex import ClientHalf, client_half
-from tower.conch.keys import fingerprint, verify
+from tower.conch.keys import verify
 from tower.conch.limits import Limits
 from tower.conch.server import USERAUTH
 from tower.conch.tended import Tended
@@ -42,10 +42,10 @@ class Client(Tended, SSHClientTransport):
         self.host_key: bytes | None = None
         self._half: ClientHalf | None = None
 
-    def mistrust(self, seen: str) -> PeerError | None:
+    def mistrust(self, host_key: bytes) -> PeerError | None:
         """Return why a server with this host key is not to be trusted, or None.  Override.
 
-        :param seen: the key's fingerprint.
+        Called at each key exchange, before the server has proved to hold it.
         """
         raise NotImplementedError
 
@@ -69,7 +69,7 @@ class Client(Tended, SSHClientTransport):
         fields = Fields(packet)
         host_key, reply, signature = fields.string(), fields.string(), fields.string()
         fields.end()
-        mistrust = self.mistrust(fingerprint(host_key))
+        mistrust = self.mistrust(host_key)
         if mistrust is None and self.host_key not in {None, host_key}:
             mistrust = PeerError("the server's host key is another one than before")
         if mistrust is not None:

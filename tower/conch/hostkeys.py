@@ -88,9 +88,9 @@ def unknown(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
     :param where: the file, or whatever else should know it.
     """
     return HostKeyUnknown(
-        f"{named(node)} showed the host key {described(blob)}, and {where} knows no key of it: compare it with "
-        f"what `ssh-keygen -lf` says on the node itself, then add the line that {_keyscan(node)} prints, or "
-        "have each node's first key learned with --ssh-host-keys=accept-new",
+        f"{named(node)} showed the host key {described(blob)}, and {where} knows no key of it: compare it "
+        f"with what `ssh-keygen -lf` says on the node itself, then add the line that {_keyscan(node)} "
+        "prints, or have each node's first key learned with --ssh-host-keys=accept-new",
         fingerprint(blob),
     )
 
@@ -101,9 +101,9 @@ def mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
     :param expected: that one, and the file and line that it stands in.
     """
     return HostKeyRefused(
-        f"{named(node)} showed the host key {described(blob)}, not {expected}: either somebody is in between, or "
-        "the node was made anew; compare it with what `ssh-keygen -lf` says on the node itself, and if it is "
-        f"right replace what is known by the line that {_keyscan(node)} prints",
+        f"{named(node)} showed the host key {described(blob)}, not {expected}: either somebody is in "
+        "between, or the node was made anew; compare it with what `ssh-keygen -lf` says on the node itself, "
+        f"and if it is right replace what is known by the line that {_keyscan(node)} prints",
         fingerprint(blob),
     )
 
@@ -114,7 +114,8 @@ def revoked(node: Node, blob: bytes, where: str) -> HostKeyRefused:
     :param where: the file and the line that says so.
     """
     return HostKeyRefused(
-        f"{named(node)} showed the host key {described(blob)}, which {where} revokes: give the node a new key",
+        f"{named(node)} showed the host key {described(blob)}, which {where} revokes: "
+        "give the node a new key",
         fingerprint(blob),
     )
 

@@ -314,7 +314,7 @@ class Mux:
             del self._opening[number]
             self.forget(channel)
             if not opening.called:
-                opening.errback(refusal(text))
+                opening.errback(refusal(text, _NUMBER.unpack_from(payload, 5)[0]))
             return
         if len(payload) < 17:
             raise BadMessage("a confirmation without its numbers")

@@ -25,11 +25,13 @@ class StreamRefused(TowerError):
 
     :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
         ``name``, ``tls`` or ``failed``.
+    :ivar reason: RFC 4254's number in the far end's message; 0 where there was none.
     """
 
-    def __init__(self, code: str, text: str) -> None:
+    def __init__(self, code: str, text: str, reason: int = 0) -> None:
         super().__init__(text)
         self.code = code
+        self.reason = reason
 
 
 class TunnelLost(TowerError):
@@ -86,10 +88,10 @@ def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
     return bytes(data[offset + 4 : end]), end
 
 
-def refusal(text: bytes) -> StreamRefused:
+def refusal(text: bytes, reason: int = 0) -> StreamRefused:
     """Make what the peer said an error; only words that we know are taken for a code."""
     words = text.decode(errors="replace")
     code, colon, rest = words.partition(": ")
     if colon and code in KNOWN_CODES:
-        return StreamRefused(code, rest)
-    return StreamRefused("failed", words)
+        return StreamRefused(code, rest, reason)
+    return StreamRefused("failed", words, reason)

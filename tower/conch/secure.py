@@ -391,7 +391,7 @@ class SecureTransport(SSHTransportBase):
             raise RuntimeError("a key exchange is under way")
         exchanges = list(self.supportedKeyExchanges)
         if self.sessionID is None:
-            exchanges.append(STRICT_CLIENT if self.isClient else STRICT_SERVER)
+            exchanges += self.markers()
         self.ourKexInitPayload = make_kexinit(
             exchanges,
             self.supportedPublicKeys,
@@ -404,6 +404,10 @@ class SecureTransport(SSHTransportBase):
         self._sending_held = True
         self._timers.set("exchange", self.limits.exchange, self._exchange_too_slow)
         self.on_exchange()
+
+    def markers(self) -> tuple[bytes, ...]:
+        """Return what the first list of exchanges says about us besides them.  Override to say more."""
+        return (STRICT_CLIENT if self.isClient else STRICT_SERVER,)
 
     def _exchange_too_slow(self) -> None:
         self.fail(PeerError(f"no new keys within {self.limits.exchange:g} s"))

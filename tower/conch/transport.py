@@ -184,8 +184,9 @@ class ClientTransport(Client):
         self._asked_at = 0.0
         self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
 
-    def mistrust(self, seen: str) -> PeerError | None:
+    def mistrust(self, host_key: bytes) -> PeerError | None:
         """See `Client.mistrust`."""
+        seen = fingerprint(host_key)
         return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
 
     def _accepted(self) -> None:

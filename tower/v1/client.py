@@ -127,8 +127,9 @@ class V1ClientTransport(Client):
         self._asked_at = 0.0
         self.auth = NoPassword(self._accepted)
 
-    def mistrust(self, seen: str) -> PeerError | None:
+    def mistrust(self, host_key: bytes) -> PeerError | None:
         """See `Client.mistrust`."""
+        seen = fingerprint(host_key)
         if self._pinned is None or seen in self._pinned:
             return None
         return HostKeyMismatch(seen, self._pinned)

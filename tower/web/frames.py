@@ -59,22 +59,6 @@ class BadFrame(PeerError):
     """The peer broke RFC 6455."""
 
 
-class NoFrames:
-    """Stands in for `FrameReader` and `FrameWriter` where SSH runs on a bare connection."""
-
-    def feed(self, data: memoryview) -> list[Piece]:
-        """Everything is payload."""
-        return [(0, len(data))]
-
-    def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
-        """Nothing is added."""
-        return start
-
-    def wrap(self, payload: bytes, opcode: int = BINARY) -> bytes:
-        """Nothing is added; there are no control frames."""
-        return payload if opcode == BINARY else b""
-
-
 class Control(NamedTuple):
     """A control frame: `CLOSE`, `PING` or `PONG` and its at most 125 bytes."""
 
