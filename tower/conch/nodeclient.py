@@ -1,0 +1,182 @@
+# mypy: untyped-calls-exclude=twisted
+"""Our end of SSH to a node: a client of any server of RFC 4253, OpenSSH's above all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import ClassVar
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.conch.client import Client
+from tower.conch.clientkey import ClientKey
+from tower.conch.fields import Fields
+from tower.conch.hostkeys import HostKeyRefused, HostKeys
+from tower.conch.keepalive import KEEPALIVE
+from tower.conch.kex import PLACEHOLDER_MACS
+from tower.conch.limits import HandshakeTimeout, Limits
+from tower.conch.nodeauth import SERVER_SIG_ALGS, KeyAuth, read_extensions
+from tower.conch.requests import Answer
+from tower.conch.signatures import verify
+from tower.conch.timers import Clock
+from tower.errors import PeerError
+from tower.nodes.node import Node
+
+#: How long the whole handshake may take from the moment that the connection is there, s.
+HANDSHAKE = 30.0
+
+#: How often a node is probed, s.
+KEEPALIVE_INTERVAL = 15.0
+
+_EXT_INFO_C = b"ext-info-c"
+_MSG_EXT_INFO = 7
+
+#: No MAC is used with our ciphers, and yet the lists must have a name in common: so all that servers have.
+_MACS = [
+    *PLACEHOLDER_MACS,
+    b"hmac-sha1-etm@openssh.com",
+    *(b"umac-%d%b@openssh.com" % (size, mode) for size in (128, 64) for mode in (b"-etm", b"")),
+]
+
+
+class NothingInCommon(PeerError):
+    """A node's SSH server has none of what we need."""
+
+
+@frozen
+class NodePeer:
+    """Who is at the other end of a `NodeTransport`.
+
+    :ivar host_key: the node's, as it travels.
+    :ivar version: its version line.
+    """
+
+    host_key: bytes
+    version: str
+
+
+class NodeTransport(Client):
+    """:param node: who is to be there.
+    :param user: whom to log in.
+    :param key: by which.
+    :param host_keys: judges the node's key.
+    :param keepalive: how often to probe the node, s; 0: never.
+    :ivar ready: fires with a `NodePeer` when the node has let us in; its errback says why it has not.
+    """
+
+    __slots__ = ("_asked_at", "_host_keys", "_node", "_taken", "ready")
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: Client.answers[KEEPALIVE]}
+    supportedMACs = _MACS
+
+    def __init__(
+        self,
+        clock: Clock,
+        node: Node,
+        user: str,
+        key: ClientKey,
+        host_keys: HostKeys,
+        *,
+        keepalive: float = KEEPALIVE_INTERVAL,
+        limits: Limits | None = None,
+    ) -> None:
+        super().__init__(clock, keepalive, limits or Limits(handshake=HANDSHAKE))
+        self.ready: Deferred[NodePeer] = Deferred()
+        self._node = node
+        self._host_keys = host_keys
+        self._taken: Sequence[bytes] | None = None
+        self._asked_at = 0.0
+        self.supportedPublicKeys = host_keys.algorithms(node)
+        self.auth = KeyAuth(user, key, lambda: self._taken, self._accepted)
+
+    # What is agreed on
+
+    def markers(self) -> tuple[bytes, ...]:
+        """Ask for the server's extensions, too (RFC 8308 section 2.1)."""
+        return (*super().markers(), _EXT_INFO_C)
+
+    def check_kexinit(self, packet: bytes) -> None:
+        """Look for something in common before Conch does, whose words would help nobody.
+
+        :raise NothingInCommon: with what the server offers, and the cure.
+        """
+        super().check_kexinit(packet)
+        fields = Fields(packet)
+        fields.skip(16)
+        theirs = [fields.names() for _ in range(8)]
+        _check("key exchanges", "KexAlgorithms", self.supportedKeyExchanges, theirs[0])
+        _check("host keys", "HostKeyAlgorithms", self.supportedPublicKeys, theirs[1])
+        for ciphers in theirs[2:4]:
+            _check("ciphers", "Ciphers", self.supportedCiphers, ciphers)
+        for macs in theirs[4:6]:
+            _check("MACs", "MACs", self.supportedMACs, macs)
+        for compressions in theirs[6:8]:
+            _check("compressions", "Compression", self.supportedCompressions, compressions)
+
+    def mistrust(self, host_key: bytes) -> PeerError | None:
+        """See `Client.mistrust`; later exchanges only have to be with the same key."""
+        if self.host_key is None:
+            try:
+                self._host_keys.judge(self._node, host_key)
+            except HostKeyRefused as refused:
+                return refused
+        return None
+
+    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.proves`; by the signature that was agreed on."""
+        return verify(self.keyAlg, host_key, signature, exchange_hash)
+
+    def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
+        """Take the server's extensions, which come behind its first keys and may come once more."""
+        if messageNum != _MSG_EXT_INFO:
+            super().dispatchMessage(messageNum, payload)
+            return
+        taken = read_extensions(payload).get(SERVER_SIG_ALGS)
+        if taken is not None:
+            self._taken = taken.split(b",")
+
+    # Being let in
+
+    def secured(self) -> None:
+        """See `Client.secured`."""
+        self._asked_at = self.clock.seconds()
+        super().secured()
+
+    def _accepted(self) -> None:
+        assert self.host_key is not None
+        self._host_keys.accepted(self._node, self.host_key)
+        self.go_on()
+        version = "".join(filter(str.isprintable, self.otherVersionString.decode("ascii", "replace")))
+        self.ready.callback(NodePeer(self.host_key, version))
+
+    def go_on(self) -> None:
+        """Go on with the connection itself, now that we are let in: channels, and probes.  Override."""
+        self.let_in()
+        self.met(self._asked_at)
+
+    def _too_slow(self) -> None:
+        self.fail(HandshakeTimeout(f"i/o timeout: no SSH session within {self.limits.handshake:g} s"))
+
+    def drain(self) -> None:
+        """Say nothing: it is a request of Tower's own."""
+
+    def ended(self, reason: Exception) -> None:
+        """Report that we are not let in."""
+        super().ended(reason)
+        if not self.ready.called:
+            self.ready.errback(Failure(reason))
+
+
+def _check(what: str, option: str, ours: Collection[bytes], theirs: Sequence[bytes]) -> None:
+    if not any(name in theirs for name in ours):
+        raise NothingInCommon(
+            f"no {what} in common: its SSH server offers {_listed(theirs)}; we have {_listed(ours)}: have "
+            f"it offer one of those ({option} in its sshd_config)"
+        )
+
+
+def _listed(names: Collection[bytes]) -> str:
+    text = b",".join(names)[:512].decode("ascii", "replace")
+    return "".join(filter(str.isprintable, text)) or "none"

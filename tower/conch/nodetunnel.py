@@ -1,0 +1,382 @@
+# mypy: untyped-calls-exclude=twisted
+"""A live SSH connection to one node, and streams through it to whatever the node reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from attrs import frozen
+from twisted.conch.ssh.common import NS
+from twisted.internet.address import HostnameAddress
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tower.budget import Budget
+from tower.conch.bare import BARE
+from tower.conch.channel import Channel
+from tower.conch.clientkey import ClientKey
+from tower.conch.hostkeys import HostKeys, named
+from tower.conch.keys import fingerprint
+from tower.conch.limits import Limits
+from tower.conch.nodeclient import HANDSHAKE, KEEPALIVE_INTERVAL, NodePeer, NodeTransport
+from tower.conch.opening import StreamRefused, TunnelLost
+from tower.conch.timers import Clock, Timers
+from tower.conch.tunnel import Tunnel
+from tower.connecting import ConnectFailed, connect
+from tower.errors import TowerError
+from tower.nodes.node import Node
+from tower.pipes import Pipe
+from tower.policy import join_address
+from tower.transport import connected
+
+#: How long the connection to a node may take, s: longer than a kernel tries.
+CONNECT = 150.0
+
+#: How long a node may take to open a stream, s.
+DIAL = 10.0
+
+#: How often a tunnel that retires is looked at, s.
+_LOOK = 0.5
+
+#: What connects has a limit of its own, behind ours, s.
+_LONGER = 5.0
+
+_DIRECT = b"direct-tcpip"
+
+_T = TypeVar("_T")
+
+#: RFC 4254's reasons for not opening a channel (section 5.1).
+_PROHIBITED, _CONNECT_FAILED, _UNKNOWN_TYPE, _SHORTAGE = range(1, 5)
+
+#: What begins the texts of OpenSSH and others when the node could not connect, and our words for it.
+_TEXTS = (
+    ("connection refused", "refused"),
+    ("connection timed out", "timeout"),
+    ("operation timed out", "timeout"),
+    ("i/o timeout", "timeout"),
+    ("no route to host", "unreachable"),
+    ("network is unreachable", "unreachable"),
+    ("host is unreachable", "unreachable"),
+    ("name or service not known", "name"),
+    ("no address associated", "name"),
+    ("temporary failure in name resolution", "name"),
+    ("no such host", "name"),
+    ("too many open files", "busy"),
+)
+
+
+class OpenFailed(TowerError):
+    """No tunnel to a node came about; its text is upstream's.
+
+    :ivar cause: why.
+    """
+
+    def __init__(self, user: str, node: Node, cause: Exception) -> None:
+        super().__init__(f"error getting SSH client to {user}@{node.address}: '{cause}'")
+        self.cause = cause
+
+
+class NotOpened(TowerError):
+    """Somebody uses a tunnel that never was open."""
+
+
+@frozen
+class Login:
+    """How nodes let us in.
+
+    :ivar user: whom to log in.
+    :ivar key: returns the private key; asked for each tunnel anew, because it is changed in the meantime.
+    :ivar host_keys: tells which node has which key.
+    """
+
+    user: str
+    key: Callable[[], ClientKey]
+    host_keys: HostKeys
+
+
+class NodeTunnel:
+    """An SSH connection to one node; `open` it once, and when it is lost make another.
+
+    :param reactor: for the connection; see `tower.connecting.connect`.
+    :param clock: for everything that waits.
+    :param epoch: returns the time of day, s since the epoch.
+    :param keepalive: how often the node is probed, s; one that says nothing is given up within three of them.
+    :param connect: how long the connection may take, s.
+    :param handshake: how long everything else may take until the node has let us in, s.
+    :param dial: connects; a test gives its own.
+    :ivar node: where it leads.
+    :ivar host_key: the fingerprint of the node's key, once it has let us in.
+    :ivar version: what its server calls itself.
+    :ivar draining: whether it takes no new streams.
+    :ivar lost: fires with the reason when the tunnel, which was open, is gone.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        clock: Clock,
+        node: Node,
+        login: Login,
+        budget: Budget,
+        *,
+        epoch: Callable[[], float],
+        keepalive: float = KEEPALIVE_INTERVAL,
+        connect: float = CONNECT,
+        handshake: float = HANDSHAKE,
+        dial: Callable[[str, int], Deferred[Any]] | None = None,
+    ) -> None:
+        self.node = node
+        self.host_key = self.version = ""
+        self.draining = False
+        self.lost: Deferred[Exception] = Deferred()
+        self._reactor = reactor
+        self._clock = clock
+        self._login = login
+        self._budget = budget
+        self._epoch = epoch
+        self._keepalive = keepalive
+        self._connect = connect
+        self._limits = Limits(handshake=handshake)
+        self._dial = dial or partial(_dial, reactor, connect)
+        self._timers = Timers(clock)
+        self._opening: Deferred[Any] | None = None
+        self._tunnel: Tunnel | None = None
+        self._was_opened = False
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed" if self._was_opened else "not open"
+        return f"<NodeTunnel {self._login.user}@{self.node.address} {state}>"
+
+    # Opening
+
+    def open(self) -> Deferred[None]:
+        """Connect and have us let in; fires once streams may be dialled.  Cancelling leaves nothing behind.
+
+        :raise ConfigurationError: through the Deferred: the private key is unusable; nobody was asked.
+        :raise OpenFailed: through the Deferred.
+        """
+        assert self._opening is None, "a tunnel is opened once"
+        opening: Deferred[None] = Deferred.fromCoroutine(self._open())
+        self._opening = opening
+        return opening
+
+    async def _open(self) -> None:
+        node, user, key = self.node, self._login.user, self._login.key()
+        ssh = NodeTransport(
+            self._clock,
+            node,
+            user,
+            key,
+            self._login.host_keys,
+            keepalive=self._keepalive,
+            limits=self._limits,
+        )
+        try:
+            pipe = await _within(self._clock, self._connect, self._dial(node.host, node.port), self._late)
+            peer = await self._authenticated(pipe, ssh)
+        except TowerError as error:
+            raise OpenFailed(user, node, error) from error
+        self.host_key, self.version = fingerprint(peer.host_key), peer.version
+
+    def _late(self) -> ConnectFailed:
+        text = f"dial tcp {self.node.address}: i/o timeout: no answer in {self._connect:g} s"
+        return ConnectFailed("timeout", text)
+
+    def _authenticated(self, pipe: Any, ssh: NodeTransport) -> Deferred[NodePeer]:
+        tunnel = Tunnel(self._reactor, pipe, ssh, BARE, BARE)
+
+        def cancel(opened: Deferred[NodePeer]) -> None:
+            opened.errback(CancelledError())
+            tunnel.abort()
+
+        def failed(failure: Failure) -> None:
+            if not opened.called:
+                opened.errback(failure)
+
+        opened: Deferred[NodePeer] = Deferred(cancel)
+        tunnel.lost.addCallback(self._gone)
+        ssh.ready.addCallback(self._open_up, tunnel).addCallback(opened.callback).addErrback(failed)
+        tunnel.start()
+        return opened
+
+    def _open_up(self, peer: NodePeer, tunnel: Tunnel) -> NodePeer:
+        self._tunnel, self._was_opened = tunnel, True
+        tunnel.open_up(self.node.name, fingerprint(peer.host_key), peer.version, self._epoch(), self._budget)
+        return peer
+
+    def _gone(self, reason: Exception) -> None:
+        self._timers.cancel_all()
+        if self._tunnel is not None:
+            self._tunnel = None
+            self.lost.callback(reason)
+
+    # Streams
+
+    def dial(self, host: str, port: int, timeout: float = DIAL) -> Deferred[Channel]:
+        """Have the node connect to *port* of *host*, a name or an address as the node sees it.
+
+        The channel comes paused.  Cancelling is allowed.
+
+        :param timeout: how long the node may take, s.
+        :raise StreamRefused: through the Deferred: the node did not connect, in time.
+        :raise TunnelLost: through the Deferred: there is no tunnel any more.
+        :raise NotOpened: through the Deferred: there never was.
+        """
+        tunnel = self._tunnel
+        if tunnel is None:
+            if not self._was_opened:
+                return fail(NotOpened("tunnel is not opened."))
+            return fail(TunnelLost(f"the tunnel to {named(self.node)} is gone"))
+        if self.draining:
+            return fail(TunnelLost(f"the tunnel to {named(self.node)} takes no new streams"))
+        where = NS(host.encode()) + port.to_bytes(4, "big")
+        from_here = NS(b"127.0.0.1") + bytes(4)
+        opening = tunnel.open_channel(_DIRECT, where + from_here)
+        target = join_address(host, port)
+        node = self.node
+
+        def late() -> StreamRefused:
+            return StreamRefused("timeout", f"{named(node)} did not connect to {target} in {timeout:g} s")
+
+        def refused(failure: Failure) -> Channel:
+            error = failure.value
+            if isinstance(error, StreamRefused) and error.reason:
+                raise _refusal(error, node, target) from None
+            failure.raiseException()
+
+        return _within(self._clock, timeout, opening, late).addErrback(refused)
+
+    def endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
+        """Return an endpoint that leads to *port* of *host* as the node sees it, for all of Twisted."""
+        return NodeEndpoint(self, host, port)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return 0 if self._tunnel is None else self._tunnel.streams
+
+    @property
+    def round_trip(self) -> float:
+        """To the node, s; 0 while unknown."""
+        return 0.0 if self._tunnel is None else self._tunnel.round_trip
+
+    @property
+    def since(self) -> float:
+        """When it opened, s since the epoch; 0 while it is not open."""
+        return 0.0 if self._tunnel is None else self._tunnel.since
+
+    @property
+    def is_open(self) -> bool:
+        """Whether streams go through it."""
+        return self._tunnel is not None
+
+    # Ends
+
+    def close(self, reason: str) -> None:
+        """Close it, with all of its streams, telling the node why; one that is being opened is given up.
+
+        :raise NotOpened: nobody tried to open it.
+        """
+        if self._opening is None:
+            raise NotOpened("Cannot close tunnel. Tunnel was not opened.")
+        if self._tunnel is not None:
+            self._tunnel.close(reason)
+        else:
+            self._opening.cancel()
+
+    def retire(self, grace: float) -> None:
+        """Take no new streams, and close when those that are there have ended, after *grace* s at the latest.
+
+        What keeps connections for later does not use those through this tunnel again.
+        """
+        tunnel = self._tunnel
+        self.draining = True
+        if tunnel is None:
+            if self._opening is not None:
+                self._opening.cancel()
+            return
+        tunnel.draining = True
+        self._timers.set("grace", grace, partial(self.close, "the node is left"))
+        self._look()
+
+    def _look(self) -> None:
+        if not self.streams:
+            self.close("the node is left")
+        else:
+            self._timers.set("look", _LOOK, self._look)
+
+
+@implementer(IStreamClientEndpoint)
+class NodeEndpoint:
+    """Leads to *port* of *host* through *tunnel*; :ivar tunnel: that one and no other."""
+
+    def __init__(self, tunnel: NodeTunnel, host: str, port: int) -> None:
+        self.tunnel = tunnel
+        self._host = host
+        self._port = port
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Open a stream and run a protocol of *protocolFactory* on it.
+
+        :raise twisted.internet.error.ConnectError: through the Deferred, with the node's reason.
+        """
+        opening = self.tunnel.dial(self._host, self._port).addCallbacks(_with_nothing, _not_connected)
+        return connected(opening, protocolFactory, HostnameAddress(self._host.encode(), self._port))
+
+
+def _with_nothing(channel: Channel) -> tuple[Pipe, bytes]:
+    return channel, b""
+
+
+def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
+    error = failure.value
+    if isinstance(error, TowerError):
+        raise ConnectError(string=str(error)) from error
+    failure.raiseException()
+
+
+def _dial(reactor: Any, seconds: float, host: str, port: int) -> Deferred[Any]:
+    return connect(reactor, host, port, timeout=seconds + _LONGER)
+
+
+def _within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[], Exception]) -> Deferred[_T]:
+    """Give *doing* up after so many seconds; it fails with what *late* returns then."""
+    is_late: list[bool] = []
+
+    def give_up() -> None:
+        is_late.append(True)
+        doing.cancel()
+
+    def done(result: _T | Failure) -> _T | Failure:
+        if is_late:
+            raise late() from None
+        timer.cancel()
+        return result
+
+    timer = clock.callLater(seconds, give_up)
+    return doing.addBoth(done)
+
+
+def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
+    """Make a node's refusal one of ours; what a server's text says is more than its number."""
+    said = "".join(filter(str.isprintable, str(refused)))[:256]
+    reason = refused.reason
+    if reason == _PROHIBITED:
+        return StreamRefused(
+            "not-allowed",
+            f"{named(node)} may not connect us to {target} ({said}): its sshd needs AllowTcpForwarding "
+            "yes, and PermitOpen, if it has that, has to name it",
+            reason,
+        )
+    code = "failed"
+    if reason == _SHORTAGE:
+        code = "busy"
+    elif reason == _CONNECT_FAILED:
+        lower = said.lower()
+        code = next((code for text, code in _TEXTS if text in lower), "failed")
+    return StreamRefused(code, f"{named(node)} did not connect to {target}: {said}", reason)
