@@ -24,7 +24,7 @@ class DiskNotFound(CloudError):
 
 
 class NotImplementedByCloud(CloudError):
-    """This provider, or this cloud as it is set up, cannot do that at all: asking again does not help.
+    """The provider, or the cloud as it is set up, cannot do that at all: asking again does not help.
 
     A text that says why, and what to do instead, begins with ``unimplemented: ``.
     """

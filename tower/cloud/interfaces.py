@@ -1,9 +1,9 @@
 """What a cloud provider is and does.
 
-Whoever writes one implements `ICloudProvider` and, of the others, what its cloud has.  Names of nodes, ids and
-records are plain values; everything that asks the cloud returns an awaitable, raises
-`tower.cloud.errors.CloudError`, ends within minutes whatever the cloud does, and may be cancelled.  All of it is
-called in the reactor's thread.  ``docs/cloud-providers.md`` tells how to write one.
+Whoever writes one implements `ICloudProvider` and, of the others, what its cloud has.  Names of nodes, ids
+and records are plain values.  Everything that asks the cloud returns an awaitable, raises
+`tower.cloud.errors.CloudError`, ends within minutes whatever the cloud does, and may be cancelled.  All of it
+is called in the reactor's thread.  ``docs/cloud-providers.md`` tells how to write one.
 """
 
 # ruff: noqa: N805 (methods of interfaces have no self)
@@ -95,7 +95,7 @@ class ICloudProvider(Interface):
         """Return the provider's name, which provider ids begin with."""
 
     def initialize(reactor: Any) -> None:
-        """Get ready to be asked: called once, before anything is asked.  Does not ask the cloud, does not wait.
+        """Get ready to be asked: called once, before anything is asked; does not ask the cloud itself.
 
         :param reactor: for everything that waits or connects.  May start background work, which `stop` ends.
         """
@@ -138,7 +138,7 @@ class IInstances(Interface):
         """
 
     def instance_id(name: str) -> Awaitable[str]:
-        """Return the cloud's id of a node, stopped or not: what stands behind ``<provider>://`` in its provider id.
+        """Return the cloud's id of a node, stopped or not: what its provider id has behind ``<provider>://``.
 
         :raise InstanceNotFound: there is no such node.
         """
@@ -160,8 +160,8 @@ class IInstances(Interface):
 
         Other keys, and other users' keys, stay as they are, whoever else changes them meanwhile.
 
-        :param key: ``<type> <base64>``, the first two words of a line of OpenSSH's ``authorized_keys``; a comment
-            and a line's end may follow.
+        :param key: ``<type> <base64>``, the first two words of a line of OpenSSH's ``authorized_keys``; a
+            comment and a line's end may follow.
         :raise NotImplementedByCloud: this cloud cannot, as it is set up; keys have to come another way.
         """
 
@@ -169,9 +169,9 @@ class IInstances(Interface):
         """Return the name of the node that we are on, whose host name is *hostname*; mostly the same."""
 
     def instance_exists_by_provider_id(provider_id: str) -> Awaitable[bool]:
-        """Tell whether there is such a machine, stopped ones included: False means that its node may be deleted.
+        """Tell whether there is such a machine, stopped ones included.
 
-        So an answer that is not certain has to be an exception.
+        False means that its node may be deleted, so an answer that is not certain has to be an exception.
         """
 
     def instance_shutdown_by_provider_id(provider_id: str) -> Awaitable[bool]:
@@ -181,9 +181,10 @@ class IInstances(Interface):
         """
 
     def list_instances() -> Awaitable[Sequence[Instance]]:
-        """Return all machines, stopped ones too, that the configuration says are the cluster's; all, or an exception.
+        """Return all machines that the configuration says are the cluster's, stopped ones too.
 
-        Tower's own: this is where the list of nodes comes from that are reached by SSH.
+        All of them, or an exception.  Tower's own: the list of nodes that are reached by SSH comes from
+        here.
         """
 
 

@@ -1,21 +1,34 @@
 """Which cloud providers there are, and how one is made.
 
-A provider is a name and a factory.  Packages bring theirs by an entry point of the group `GROUP`, as Tower does
-for its own; a program may add one with `register_cloud_provider`.  A factory may use all of this.
+A provider is a name and a factory.  Packages bring theirs by an entry point of the group `GROUP`, as Tower
+does for its own; a program may add one with `register_cloud_provider`.  A factory may use all of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from twisted.logger import Logger
 
-from tower.cloud.configtext import ConfigText as ConfigText
-from tower.cloud.configtext import read_config
+from tower.cloud.configtext import ConfigText, read_config
 from tower.cloud.errors import CloudError, InstanceNotFound, NotImplementedByCloud
 from tower.cloud.interfaces import ICloudProvider
 from tower.errors import ConfigurationError
+
+__all__ = [
+    "CloudProviders",
+    "ConfigText",
+    "Factory",
+    "cloud_providers",
+    "get_cloud_provider",
+    "get_instance_provider_id",
+    "init_cloud_provider",
+    "is_cloud_provider",
+    "is_external",
+    "register_cloud_provider",
+]
 
 #: The group of entry points that are factories of providers.
 GROUP = "tower.cloud_providers"
@@ -76,10 +89,11 @@ class CloudProviders:
         factory = self._registered.get(name) or self._load(name)
         if factory is None:
             return None
-        provider = factory(config)
-        if provider is not None and not ICloudProvider.providedBy(provider):
-            kind = type(provider).__name__
+        made: Any = factory(config)
+        if made is not None and not ICloudProvider.providedBy(made):
+            kind = type(made).__name__
             raise ConfigurationError(f"its factory made a {kind}, which does not implement ICloudProvider")
+        provider: ICloudProvider | None = made
         return provider
 
     def _load(self, name: str) -> Factory | None:
@@ -131,7 +145,7 @@ class CloudProviders:
                 ) from None
         try:
             provider = self.get(name, config)
-        except Exception as e:  # noqa: BLE001 (a factory is anybody's code)
+        except Exception as e:  # a factory is anybody's code
             raise ConfigurationError(f'could not init cloud provider "{name}": {e}') from e
         if provider is None:
             self._log.info("the cloud providers here are: {names}", names=", ".join(self.names()))

@@ -1,0 +1,167 @@
+"""The sections of a cloud's configuration, and the keys in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from urllib.parse import urlsplit
+
+from attrs import define, field, frozen
+from twisted.logger import Logger
+
+from tower.cloud.errors import CloudConfigError
+
+_YES = frozenset(("true", "yes", "on", "1"))
+_NO = frozenset(("false", "no", "off", "0"))
+_SECRET = re.compile(r"pass|secret|token|credential|key|private", re.IGNORECASE)
+_PRINTED = re.compile(r"[!-~]+")
+_NUMBER = re.compile(r"[0-9]{1,18}|0[xX][0-9A-Fa-f]{1,15}", re.ASCII)
+
+_log = Logger()
+
+
+@frozen
+class Value:
+    """What stands behind one key; not shown by ``repr``, as it may be a password.
+
+    :ivar line: where it begins, from 1.
+    :ivar text: None: there was no ``=`` behind the key.
+    """
+
+    line: int
+    text: str | None = field(repr=False)
+
+
+@define
+class Section:
+    """The keys below one header, or below several that are the same.
+
+    Names of keys are taken in any case.  An error is a `CloudConfigError` with the line of the key.
+
+    :ivar file: for errors.
+    :ivar line: of its first header; 0: there is none.
+    :ivar values: by lower-case name, in the order of the file.
+    """
+
+    file: str
+    name: str
+    subsection: str = ""
+    line: int = 0
+    values: dict[str, list[Value]] = field(factory=dict)
+
+    def __contains__(self, key: str) -> bool:
+        return key.lower() in self.values
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return a text; of a key that comes again, the last."""
+        texts = self.texts(key)
+        return texts[-1] if texts else default
+
+    def required(self, key: str) -> str:
+        """Return a text that must be there and not be empty."""
+        text = self.text(key)
+        if not text:
+            raise self.wrong(key, f"{key} is missing" if key not in self else f"{key} is empty")
+        return text
+
+    def texts(self, key: str) -> list[str]:
+        """Return all texts of a key; none if it is not there."""
+        texts = []
+        for value in self.values.get(key.lower(), ()):
+            if value.text is None:
+                raise CloudConfigError(self.file, value.line, f"{key} needs a value: {key} = ...")
+            texts.append(value.text)
+        return texts
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        """Return a truth; a key without a value is true."""
+        values = self.values.get(key.lower())
+        if not values:
+            return default
+        text = values[-1].text
+        if text is None or text.lower() in _YES:
+            return True
+        if text.lower() in _NO:
+            return False
+        raise self.wrong(key, f"{key} is neither true nor false{self._shown(key, text)}")
+
+    def number(self, key: str, default: int, *, least: int = 0, most: int = 2**31 - 1) -> int:
+        """Return a whole number within limits, decimal or, behind ``0x``, hexadecimal."""
+        if key not in self:
+            return default
+        text = self.text(key)
+        if _NUMBER.fullmatch(text):
+            number = int(text, 16 if text[:2] in ("0x", "0X") else 10)
+            if least <= number <= most:
+                return number
+        raise self.wrong(key, f"{key} is no number from {least} to {most}{self._shown(key, text)}")
+
+    def url(self, key: str, default: str) -> str:
+        """Return where a service is: a URL of HTTP or HTTPS with a host, without a slash at its end."""
+        text = self.text(key) or default
+        try:
+            parts = urlsplit(text)
+            good = parts.scheme in ("https", "http") and parts.hostname and parts.port != 0
+        except ValueError:
+            good = False
+        if not good or not _PRINTED.fullmatch(text) or parts.query or parts.fragment or "@" in parts.netloc:
+            raise self.wrong(key, f"{key} is not a URL like https://HOST/PATH")
+        return text.rstrip("/")
+
+    def wrong(self, key: str, text: str) -> CloudConfigError:
+        """Return the error that says *text* about a key, with its last line, or else the header's."""
+        values = self.values.get(key.lower())
+        return CloudConfigError(self.file, values[-1].line if values else self.line, text)
+
+    @staticmethod
+    def _shown(key: str, text: str) -> str:
+        return "" if _SECRET.search(key) else f": {text[:60]!r}"
+
+
+class Sections:
+    """A whole configuration.
+
+    :ivar file: for errors.
+    """
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._sections: dict[tuple[str, str], Section] = {}
+
+    def __iter__(self) -> Iterator[Section]:
+        return iter(self._sections.values())
+
+    def section(self, name: str, subsection: str = "") -> Section:
+        """Return a section; an empty one if there is none."""
+        found = self._sections.get((name.lower(), subsection))
+        return Section(self.file, name, subsection) if found is None else found
+
+    def subsections(self, name: str) -> dict[str, Section]:
+        """Return the sections ``[name "..."]`` by what stands in their quotes, in the order of the file."""
+        return {each.subsection: each for each in self if each.name == name.lower() and each.subsection}
+
+    def open(self, name: str, subsection: str, line: int) -> Section:
+        """Return a section, made if there is none yet."""
+        key = (name.lower(), subsection)
+        if key not in self._sections:
+            self._sections[key] = Section(self.file, *key, line)
+        return self._sections[key]
+
+    def warn_about_unknown(self, known: Mapping[str, Collection[str]]) -> None:
+        """Log a warning for each section and each key that nobody knows, with file and line.
+
+        :param known: names of keys by name of section, for its subsections too.
+        """
+        names = {section.lower(): {key.lower() for key in keys} for section, keys in known.items()}
+        for section in self:
+            keys = names.get(section.name)
+            if keys is None:
+                _warn(self.file, section.line, f"there is no section [{section.name[:60]}]")
+                continue
+            for key, values in section.values.items():
+                if key not in keys:
+                    _warn(self.file, values[0].line, f"there is no {key[:60]} in [{section.name}]")
+
+
+def _warn(file: str, line: int, text: str) -> None:
+    _log.warn("{file}:{line}: {text}: it is ignored", file=file, line=line, text=text)
