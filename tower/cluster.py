@@ -10,6 +10,8 @@ from typing import Any, Literal, TypeAlias
 from attrs import field, frozen
 
 from tower.errors import Invalid
+from tower.nodes import sshobject
+from tower.nodes.spec import SSHSpec
 from tower.records import Record, Value
 
 #: The API group and version of clusters, as KubeSphere's Tower has it.
@@ -21,6 +23,9 @@ _METADATA_LIMIT = 256 * 1024
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
+
+#: The ways into a cluster: its agent dials out, or we reach its nodes by SSH.
+ClusterType: TypeAlias = Literal["proxy", "ssh"]
 
 
 @frozen
@@ -47,6 +52,7 @@ class Cluster:
     :ivar created: s since the epoch.
     :ivar enabled: whether it is served; see `Clusters.set_enabled`.
     :ivar kubernetes_port: its own TLS port, or None when none was ever given out.
+    :ivar ssh: how its nodes are reached; None: it has an agent.
     """
 
     name: str
@@ -58,10 +64,29 @@ class Cluster:
     conditions: tuple[Condition, ...] = ()
     labels: Mapping[str, str] = field(factory=dict)
     annotations: Mapping[str, str] = field(factory=dict)
+    ssh: SSHSpec | None = None
+
+    @property
+    def type(self) -> ClusterType:
+        """The way into it."""
+        return "proxy" if self.ssh is None else "ssh"
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, if it was ever set."""
         return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+@frozen
+class MemberFacts:
+    """What may be shown of the credential that the proxy keeps for a cluster of type ssh.
+
+    :ivar server: URL of the API server, as the nodes reach it.
+    :ivar expires: when the credential ends, s since the epoch; None: nobody can tell.
+    """
+
+    server: str
+    credential: Literal["certificate", "token", "none"]
+    expires: float | None = None
 
 
 @frozen
@@ -73,6 +98,7 @@ class Live:
     :ivar version: of the agent, or an empty string.
     :ivar last_seen: when an agent was last heard of, s since the epoch.
     :ivar round_trip: to the agent and back, s.
+    :ivar member: of clusters of type ssh.
     """
 
     endpoint: str = ""
@@ -80,6 +106,7 @@ class Live:
     version: str = ""
     last_seen: float | None = None
     round_trip: float | None = None
+    member: MemberFacts | None = None
 
 
 def check_name(name: str) -> str:
@@ -106,7 +133,7 @@ def check_metadata(cluster: Cluster) -> None:
 
 def encode(cluster: Cluster) -> Value:
     """Return what the store keeps of *cluster*; name and version are the record's."""
-    return {
+    value: dict[str, Any] = {
         "uid": cluster.uid,
         "created": cluster.created,
         "enabled": cluster.enabled,
@@ -124,11 +151,15 @@ def encode(cluster: Cluster) -> Value:
         "labels": dict(cluster.labels),
         "annotations": dict(cluster.annotations),
     }
+    if cluster.ssh is not None:
+        value["ssh"] = sshobject.to_record(cluster.ssh)
+    return value
 
 
 def decode(record: Record) -> Cluster:
     """Return the cluster that *record* holds."""
     value = record.value
+    ssh = value.get("ssh")  # records of before 0.6 have none
     return Cluster(
         name=record.name,
         uid=value["uid"],
@@ -139,6 +170,7 @@ def decode(record: Record) -> Cluster:
         conditions=tuple(Condition(**condition) for condition in value["conditions"]),
         labels=value["labels"],
         annotations=value["annotations"],
+        ssh=None if ssh is None else sshobject.from_record(ssh),
     )
 
 
@@ -150,33 +182,16 @@ def timestamp(seconds: float) -> str:
 def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:
     """Return *cluster* as the Kubernetes object, named as in upstream's CRD, and without secrets.
 
-    Tower's own additions are ``status.agents``, ``agentVersion``, ``lastSeen``, ``roundTripMilliseconds``.
+    Tower's own additions are ``spec.connection.ssh`` and ``status.agents``, ``agentVersion``, ``lastSeen``,
+    ``roundTripMilliseconds``, ``member``.
     """
-    connection: dict[str, Any] = {"type": "proxy"}
+    connection: dict[str, Any] = {"type": cluster.type}
+    if cluster.ssh is not None:
+        connection["ssh"] = sshobject.to_object(cluster.ssh)
     if cluster.kubernetes_port is not None:
         connection["kubernetesAPIServerPort"] = cluster.kubernetes_port
-    status: dict[str, Any] = {
-        "conditions": [
-            {
-                "type": condition.type,
-                "status": condition.status,
-                "reason": condition.reason,
-                "message": condition.message,
-                "lastTransitionTime": timestamp(condition.last_transition),
-            }
-            for condition in cluster.conditions
-        ]
-    }
-    if live is not None:
-        if live.endpoint:
-            connection["kubernetesAPIEndpoint"] = live.endpoint
-        status["agents"] = live.tunnels
-        if live.version:
-            status["agentVersion"] = live.version
-        if live.last_seen is not None:
-            status["lastSeen"] = timestamp(live.last_seen)
-        if live.round_trip is not None:
-            status["roundTripMilliseconds"] = round(live.round_trip * 1000, 3)
+    if live is not None and live.endpoint:
+        connection["kubernetesAPIEndpoint"] = live.endpoint
     metadata: dict[str, Any] = {
         "name": cluster.name,
         "uid": cluster.uid,
@@ -192,5 +207,39 @@ def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:
         "kind": "Cluster",
         "metadata": metadata,
         "spec": {"enable": cluster.enabled, "connection": connection},
-        "status": status,
+        "status": _status(cluster, live),
     }
+
+
+def _status(cluster: Cluster, live: Live | None) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": timestamp(condition.last_transition),
+            }
+            for condition in cluster.conditions
+        ]
+    }
+    if live is not None:
+        if cluster.ssh is None:
+            status["agents"] = live.tunnels
+        if live.version:
+            status["agentVersion"] = live.version
+        if live.last_seen is not None:
+            status["lastSeen"] = timestamp(live.last_seen)
+        if live.round_trip is not None:
+            status["roundTripMilliseconds"] = round(live.round_trip * 1000, 3)
+        if live.member is not None:
+            status["member"] = _member(live.member)
+    return status
+
+
+def _member(facts: MemberFacts) -> dict[str, Any]:
+    shown: dict[str, Any] = {"server": facts.server, "credential": facts.credential}
+    if facts.expires is not None:
+        shown["expirationTimestamp"] = timestamp(facts.expires)
+    return shown

@@ -24,7 +24,12 @@ from tower.cluster import (
     to_object,
 )
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound
+from tower.kube.kubeconfig import KubeAccess
+from tower.nodes.access import MemberAccesses
+from tower.nodes.spec import SSHSpec
+from tower.nodes.sshobject import check_spec
 from tower.records import (
+    OF_CLUSTERS,
     Create,
     Delete,
     DeleteWhere,
@@ -64,12 +69,20 @@ class Clusters:
 
     :param ports: what the clusters' own ports are taken from; None gives none.
     :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    :param accesses: keeps the credentials for clusters of type ssh; None: there can be no such clusters.
     """
 
-    def __init__(self, store: IStore, ports: range | None, clock: IReactorTime) -> None:
+    def __init__(
+        self,
+        store: IStore,
+        ports: range | None,
+        clock: IReactorTime,
+        accesses: MemberAccesses | None = None,
+    ) -> None:
         self.ports = ports
         self._store = store
         self._clock = clock
+        self._accesses = accesses
         # Decoding costs more than it looks on the path of every request.
         self._decoded: dict[str, Cluster] = {}
         self._watch = store.watch("clusters", self._forget)
@@ -112,19 +125,32 @@ class Clusters:
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
         port: int | None = None,
+        ssh: SSHSpec | None = None,
+        access: KubeAccess | None = None,
     ) -> Deferred[Cluster]:
         """Add a cluster, with a port of its own if there are ports.
 
-        Fails with `Invalid`, `AlreadyExists`, or `Conflict` when all ports are taken.
+        Fails with `Invalid`, `AlreadyExists`, `Conflict` when all ports are taken, and `VaultError` when
+        *access* cannot be sealed.
 
         :param port: the one to give it, such as the one it had elsewhere; no other is taken instead.
+        :param ssh: how its nodes are reached; None: it has an agent.
+        :param access: with *ssh*, the credential for its API server, which is kept sealed.
         """
-        return Deferred.fromCoroutine(
-            self._add(name, enabled, dict(labels or {}), dict(annotations or {}), port)
+        cluster = Cluster(
+            name,
+            str(uuid.UUID(bytes=secrets.token_bytes(16), version=4)),
+            0,
+            self._clock.seconds(),
+            enabled=enabled,
+            labels=dict(labels or {}),
+            annotations=dict(annotations or {}),
+            ssh=ssh,
         )
+        return Deferred.fromCoroutine(self._add(cluster, access, port))
 
     def remove(self, name: str, uid: str | None = None) -> Deferred[Cluster]:
-        """Remove a cluster, with its tokens, keys, credentials and port, in one transaction.
+        """Remove a cluster, with its tokens, keys, credentials, port and nodes, in one transaction.
 
         Fails with `NotFound`.
 
@@ -156,16 +182,21 @@ class Clusters:
         return self.change(name, observed)
 
     def change(
-        self, name: str, edit: Callable[[Cluster], Cluster], version: int | None = None
+        self,
+        name: str,
+        edit: Callable[[Cluster], Cluster],
+        version: int | None = None,
+        access: KubeAccess | None = None,
     ) -> Deferred[Cluster]:
-        """Replace what `edit` may change: ``enabled``, ``conditions``, ``labels``, ``annotations``.
+        """Replace what `edit` may change: ``enabled``, ``conditions``, ``labels``, ``annotations``, ``ssh``.
 
-        Fails with `NotFound`, with `Invalid`, and with what *edit* raises.
+        Fails with `NotFound`, with `Invalid`, with `VaultError`, and with what *edit* raises.
 
         :param edit: a pure function; it is called again when somebody else was faster.
         :param version: change only this resource version, else fail with `Conflict`.
+        :param access: takes the place of the credential for the cluster, in the same transaction.
         """
-        return Deferred.fromCoroutine(self._change(name, edit, version))
+        return Deferred.fromCoroutine(self._change(name, edit, version, access))
 
     def assign_ports(self) -> Deferred[None]:
         """Give a port to each cluster that has none, as after ``--cluster-ports none``."""
@@ -184,32 +215,24 @@ class Clusters:
         self._watch.stop()
         self._decoded.clear()
 
-    async def _add(
-        self,
-        name: str,
-        enabled: bool,
-        labels: dict[str, str],
-        annotations: dict[str, str],
-        wanted: int | None,
-    ) -> Cluster:
-        check_name(name)
+    async def _add(self, cluster: Cluster, access: KubeAccess | None, wanted: int | None) -> Cluster:
+        name = check_name(cluster.name)
         self._check_wanted(wanted)
         if len(self._store.snapshot("clusters")) >= CLUSTER_LIMIT:
             raise Conflict(f"cluster {name} cannot be added: there are {CLUSTER_LIMIT}, the most allowed")
-        cluster = Cluster(
-            name,
-            str(uuid.UUID(bytes=secrets.token_bytes(16), version=4)),
-            0,
-            self._clock.seconds(),
-            enabled=enabled,
-            labels=labels,
-            annotations=annotations,
-        )
         check_metadata(cluster)
+        if cluster.ssh is not None:
+            check_spec(cluster.ssh)
+        kept = self._kept(cluster, access)
+        if cluster.ssh is not None and not kept:
+            raise Invalid(
+                f"cluster {name} needs a kubeconfig: what it is reached with through its nodes "
+                "(spec.connection.kubeconfig, --member-kubeconfig)"
+            )
 
         def write(port: int | None) -> list[Operation]:
             value = encode(evolve(cluster, kubernetes_port=port))
-            return [Create("clusters", name, value), *_claim(port, cluster)]
+            return [Create("clusters", name, value), *_claim(port, cluster), *kept]
 
         try:
             async with self._writing:
@@ -218,30 +241,53 @@ class Clusters:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
         return decode(record)
 
+    def _kept(self, cluster: Cluster, access: KubeAccess | None) -> Sequence[Operation]:
+        """Return what keeps *access* for *cluster*."""
+        if access is None:
+            return []
+        if cluster.ssh is None:
+            raise Invalid(
+                f"cluster {cluster.name} is of type proxy: the kubeconfig is its agent's, not the proxy's"
+            )
+        if self._accesses is None:
+            raise Invalid(f"cluster {cluster.name} cannot be of type ssh: nothing here keeps its kubeconfig")
+        return self._accesses.write_operations(cluster.uid, cluster.name, access)
+
     async def _remove(self, name: str, uid: str | None) -> Cluster:
         async def attempt() -> Cluster:
             cluster = self.require(name)
             if uid is not None and uid != cluster.uid:
                 raise Conflict(f"cluster {name} is another one than was meant: its uid is {cluster.uid}")
             operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
-            operations += [
-                DeleteWhere(kind, "cluster_uid", cluster.uid)
-                for kind in ("ports", "jointokens", "v1tokens", "agentkeys", "credentials")
-            ]
+            operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in OF_CLUSTERS]
             (record, *_) = await self._store.transact(operations)
             assert record is not None
             return decode(record)
 
         return await self._persist(name, attempt)
 
-    async def _change(self, name: str, edit: Callable[[Cluster], Cluster], version: int | None) -> Cluster:
+    async def _change(
+        self,
+        name: str,
+        edit: Callable[[Cluster], Cluster],
+        version: int | None,
+        access: KubeAccess | None,
+    ) -> Cluster:
         async def attempt() -> Cluster:
             cluster = self.require(name)
             if version is not None and version != cluster.resource_version:
                 raise Conflict(f"cluster {name} was changed in between: read it again and retry")
             edited = edit(cluster)
+            if edited.type != cluster.type:
+                raise Invalid(
+                    f"cluster {name} is of type {cluster.type}, which cannot be changed: add it anew"
+                )
             check_metadata(edited)
-            record = await self._store.update("clusters", name, encode(edited), cluster.resource_version)
+            if edited.ssh is not None and edited.ssh != cluster.ssh:
+                check_spec(edited.ssh)
+            update = Update("clusters", name, encode(edited), cluster.resource_version)
+            (record, *_) = await self._store.transact([update, *self._kept(cluster, access)])
+            assert record is not None
             return decode(record)
 
         return await self._persist(name, attempt)

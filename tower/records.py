@@ -1,6 +1,7 @@
 """Records, what can be done with them, and what can go wrong: the words that every store speaks.
 
-Records hold no secret, only digests of them; their values are JSON objects.
+Records hold no secret in clear, only digests of them and what `tower.vault` sealed; their values are JSON
+objects.
 """
 
 from __future__ import annotations
@@ -14,7 +15,30 @@ from attrs import field, frozen
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 
 #: The kinds of record there are.
-KINDS = ("clusters", "ports", "jointokens", "v1tokens", "agentkeys", "credentials", "settings")
+KINDS = (
+    "clusters",
+    "ports",
+    "jointokens",
+    "v1tokens",
+    "agentkeys",
+    "credentials",
+    "settings",
+    "memberaccess",
+    "nodes",
+    "hostkeys",
+)
+
+#: Those whose records belong to one cluster, whose uid they have at ``cluster_uid``, and go with it.
+OF_CLUSTERS = (
+    "ports",
+    "jointokens",
+    "v1tokens",
+    "agentkeys",
+    "credentials",
+    "memberaccess",
+    "nodes",
+    "hostkeys",
+)
 
 #: Largest record, B of JSON.
 RECORD_LIMIT = 512 * 1024

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field
@@ -16,9 +17,12 @@ from tests.trust import NOW, authority
 from tower.clusters import Clusters
 from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
+from tower.nodes.access import MemberAccesses
+from tower.nodes.status import SSHStatus
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
 from tower.v1.tokens import V1Tokens
+from tower.vault import Vault
 from tower.web.api import Call
 from tower.web.issuing import Issuer, Published
 from tower.web.outcome import Outcome, Response, StreamingResponse
@@ -115,7 +119,10 @@ class ApiTestCase(SynchronousTestCase):
         self.clock.advance(NOW)
         clock: Any = self.clock
         self.store = MemoryStore()
-        self.clusters = Clusters(self.store, self.ports, clock)
+        self.vault = Vault(Path(self.mktemp()), clock.seconds)
+        self.accesses = MemberAccesses(self.store, self.vault)
+        self.clusters = Clusters(self.store, self.ports, clock, self.accesses)
+        self.ssh: dict[str, SSHStatus] = {}
         self.credentials = Credentials(self.store, clock, 86400.0)
         self.tokens = JoinTokens(self.store, clock)
         self.v1_tokens = V1Tokens(self.store, clock)
@@ -141,6 +148,8 @@ class ApiTestCase(SynchronousTestCase):
             self.tunnels,
             self.issuer,
             clock,
+            self.accesses,
+            self.ssh.get,
         )
 
     def ask(

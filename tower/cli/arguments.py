@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import tower
 
-from . import access, clusters, joining
+from . import access, clusters, joining, nodes
 from .manifest import IMAGE
 
 _EPILOG = """
@@ -79,7 +79,13 @@ def _clusters(commands: Commands[Parser]) -> None:
             "add",
             clusters.add,
             "make a cluster known to the proxy",
-            "Its agent joins with the line of 'tower join'.",
+            "Its agent joins with the line of 'tower join'; with --type ssh its nodes are reached instead.",
+        ),
+        (
+            "set",
+            clusters.change,
+            "change how the nodes of a cluster of type ssh are reached",
+            "An empty value takes one away, as does NAME= for a target.",
         ),
         ("show", clusters.show, "show one cluster, its conditions and its agents", ""),
         ("enable", clusters.enable, "let a cluster be used again", ""),
@@ -115,11 +121,19 @@ def _clusters(commands: Commands[Parser]) -> None:
             _output(command, "table", "json", "yaml")
         if name == "add":
             command.add_argument(
+                "--type",
+                choices=("proxy", "ssh"),
+                default="proxy",
+                help="its agent dials out, or its nodes are reached by SSH (default: %(default)s)",
+            )
+            command.add_argument(
                 "--port",
                 metavar="N",
                 type=_count,
                 help="the cluster's own port, such as the one it had at another proxy (default: a free one)",
             )
+        if name in ("add", "set"):
+            nodes.add_arguments(command)
         if name == "revoke":
             command.add_argument(
                 "fingerprint",

@@ -8,12 +8,16 @@ from typing import Any
 
 from tower.web.table import TABLES
 
-from . import output
+from . import nodes, output
 from .client import GROUP_PATH, Client, quoted
 from .errors import CallFailed, CommandFailed
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
+
+#: The flags without which there is no cluster of type ssh.
+_NEEDED = ("ssh-user", "ssh-keyfile", "member-kubeconfig")
+
 TABLE_ACCEPT = ",".join((*TABLES, "application/json"))
 
 
@@ -48,9 +52,7 @@ def call_cluster(client: Client, method: str, name: str, below: str = "", **more
 
 def add(client: Client, options: argparse.Namespace) -> str:
     """Make a cluster known to the proxy."""
-    connection: dict[str, Any] = {"type": "proxy"}
-    if options.port is not None:
-        connection["kubernetesAPIServerPort"] = options.port
+    connection = _connection(options)
     body = {
         "apiVersion": "cluster.kubesphere.io/v1alpha1",
         "kind": "Cluster",
@@ -66,7 +68,37 @@ def add(client: Client, options: argparse.Namespace) -> str:
                 f"with 'tower cluster remove {options.name}'"
             ) from e
         raise
+    if options.type == "ssh":
+        return f"cluster {options.name} added; 'tower cluster show {options.name}' shows its nodes"
     return f"cluster {options.name} added; 'tower join {options.name}' prints the line that starts its agent"
+
+
+def _connection(options: argparse.Namespace) -> dict[str, Any]:
+    """Return ``spec.connection`` of a new cluster."""
+    given = nodes.given_flags(options)
+    if options.type == "proxy" and given:
+        raise CommandFailed(f"--{given[0]} is for clusters of type ssh: leave it out, or add --type ssh")
+    if options.type == "ssh":
+        missing = [f"--{name}" for name in _NEEDED if name not in given]
+        if missing:
+            raise CommandFailed(
+                f"--type ssh needs {' and '.join(missing)}: 'tower cluster add --help' says what they are"
+            )
+    connection: dict[str, Any] = {"type": options.type, **nodes.connection(options)}
+    if options.port is not None:
+        connection["kubernetesAPIServerPort"] = options.port
+    return connection
+
+
+def change(client: Client, options: argparse.Namespace) -> str:
+    """Change how the nodes of a cluster of type ssh are reached."""
+    said = nodes.connection(options)
+    if not said:
+        raise CommandFailed("nothing to change: 'tower cluster set --help' shows the flags")
+    if "ssh" in said:
+        said["ssh"] = nodes.with_one_source(said["ssh"])
+    call_cluster(client, "PATCH", options.name, body={"spec": {"connection": said}}, content=_MERGE)
+    return f"cluster {options.name} changed"
 
 
 def list_all(client: Client, options: argparse.Namespace) -> str:

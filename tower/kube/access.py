@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import ssl
+from base64 import urlsafe_b64decode
 from urllib.parse import urlsplit
 
 from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
+
+#: Ends that lie behind this are no ends, s since the epoch (the year 9999).
+_LATEST = 253402300799.0
 
 
 def bearer_token(access: KubeAccess) -> str | None:
@@ -50,3 +55,18 @@ def server_address(access: KubeAccess) -> tuple[str, int, bool]:
     url = urlsplit(access.server)
     secure = url.scheme == "https"
     return url.hostname or "", url.port or (443 if secure else 80), secure
+
+
+def end_of_token(token: bytes) -> float | None:
+    """Return when a JWT ends (RFC 7519 section 4.1.4), s since the epoch; None if it does not say."""
+    parts = token.split(b".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(urlsafe_b64decode(parts[1] + b"==="))
+    except (ValueError, RecursionError):
+        return None
+    end = claims.get("exp") if isinstance(claims, dict) else None
+    if isinstance(end, bool) or not isinstance(end, int | float) or not 0 < end <= _LATEST:
+        return None
+    return float(end)

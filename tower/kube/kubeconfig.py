@@ -62,15 +62,28 @@ def load_kubeconfig(path: str | Path, context: str | None = None) -> KubeAccess:
     :param context: None: its ``current-context``.
     :raise ConfigurationError: one line that names the file, the entry and the cure.
     """
-    return _Reader(Path(path)).access(context)
+    path = Path(path)
+    return _Reader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path).access(context)
+
+
+def read_kubeconfig(data: bytes, place: str = "kubeconfig") -> KubeAccess:
+    """Return what the current context of a kubeconfig says that names no files.
+
+    :param place: what errors call it.
+    :raise ConfigurationError: one line that names the entry and the cure.
+    """
+    return _Reader(data, place, None).access(None)
 
 
 class _Reader:
-    def __init__(self, path: Path) -> None:
+    """:param path: of the file, beside which those that it names are; None: it may name none."""
+
+    def __init__(self, data: bytes, place: str, path: Path | None) -> None:
+        self._place = place
         self._path = path
-        self._files = [path]
+        self._files = [path] if path is not None else []
         try:
-            content = yaml.safe_load(_read(path, f"kubeconfig {path}"))
+            content = yaml.safe_load(data)
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
             mark = getattr(e, "problem_mark", None)
             where = f" (line {mark.line + 1})" if mark is not None else ""
@@ -112,7 +125,7 @@ class _Reader:
             client_certificate=certificate,
             client_key=private,
             token=self._text(user, "token", f"user {user_name!r}"),
-            token_file=self._beside(token_file) if token_file else None,
+            token_file=self._beside(token_file, "tokenFile", "token") if token_file else None,
             tls_server_name=self._text(cluster, "tls-server-name", place),
             insecure=insecure,
             proxy_url=self._text(cluster, "proxy-url", place),
@@ -166,16 +179,20 @@ class _Reader:
         name = self._text(mapping, key, place)
         if name is None:
             return None
-        path = self._beside(name)
+        path = self._beside(name, key, f"{key}-data")
         self._files.append(path)
-        return _read(path, f"kubeconfig {self._path}: {key} {path} of {place}")
+        return _read(path, f"{self._place}: {key} {path} of {place}")
 
-    def _beside(self, name: str) -> Path:
+    def _beside(self, name: str, key: str, instead: str) -> Path:
         """Return the path of a file named in the kubeconfig; a relative name counts from its directory."""
+        if self._path is None:
+            raise self._wrong(
+                f"{key} names the file {name!r}, which is not here: put its content into {instead}"
+            )
         return self._path.parent / name
 
     def _wrong(self, text: str) -> ConfigurationError:
-        return ConfigurationError(f"kubeconfig {self._path}: {text}")
+        return ConfigurationError(f"{self._place}: {text}")
 
 
 def _read(path: Path, place: str) -> bytes:

@@ -5,10 +5,8 @@ It stays in memory: nothing of it is written to a disk, shown or said.
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
-from base64 import urlsafe_b64decode
 from functools import cache
 from ipaddress import IPv6Address
 
@@ -17,6 +15,7 @@ from attrs import field, frozen
 from tower.authorities import is_published
 from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
+from tower.kube.access import end_of_token
 from tower.pki import load_certificates
 from tower.tlspipe import Resumption
 from tower.v1.config import AgentConfig
@@ -26,9 +25,6 @@ _HTTPS = 443
 
 #: Longest bearer token, B.
 _LONGEST_TOKEN = 64 * 1024
-
-#: Ends that lie behind this are no ends, s since the epoch (the year 9999).
-_LATEST = 253402300799.0
 
 _NAME = re.compile(r"[0-9A-Za-z](?:[-._0-9A-Za-z]{0,252})")
 _PORT = re.compile(r"[0-9]{1,5}")
@@ -88,7 +84,7 @@ class MemberCredential:
             if _WORD.fullmatch(token) is None or len(token) > _LONGEST_TOKEN:
                 raise ConfigurationError("the bearer token is not one word of printable characters")
             credential_line = b"Authorization: Bearer %b\r\n" % token
-            self.expires = _end_of_token(token)
+            self.expires = end_of_token(token)
         self.is_missing = not (has_certificate or credential_line)
         self.upstream = MemberUpstream(f"Host: {self.address}\r\n".encode("ascii"), credential_line)
 
@@ -173,18 +169,3 @@ def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> float:
             "the client certificate and its key are not PEM, encrypted, or no pair"
         ) from None
     return end.timestamp()
-
-
-def _end_of_token(token: bytes) -> float | None:
-    """Return when a JWT ends (RFC 7519 section 4.1.4), s since the epoch; None if it does not say."""
-    parts = token.split(b".")
-    if len(parts) != 3:
-        return None
-    try:
-        claims = json.loads(urlsafe_b64decode(parts[1] + b"==="))
-    except (ValueError, RecursionError):
-        return None
-    end = claims.get("exp") if isinstance(claims, dict) else None
-    if isinstance(end, bool) or not isinstance(end, int | float) or not 0 < end <= _LATEST:
-        return None
-    return float(end)

@@ -7,15 +7,18 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
-from tower.errors import AlreadyExists, Conflict
+from tower.errors import AlreadyExists, Conflict, Invalid
+from tower.nodes.access import MemberAccesses
+from tower.nodes.status import SSHStatus
 from tower.tunnels import Tunnels
 
 from . import discovery
 from .api import Call
-from .clusterobject import COLUMNS, is_version, patched, read_wish, unknown_fields
+from .clusterobject import COLUMNS, is_version, patched, read_access, read_wish, unknown_fields
 from .issuing import Published
 from .outcome import Outcome, Response, StreamingResponse
 from .selectors import Requirement, parse_fields, parse_labels, read_fields
+from .sshstatus import shown_status
 from .status import Refusal
 from .table import TABLES, Object, table
 from .watching import Watching, WatchLimits
@@ -36,7 +39,7 @@ class Clock(Protocol):
 
 
 class Below(Protocol):
-    """What is below one cluster: `agents`, `jointokens`, `kubeconfigs`."""
+    """What is below one cluster, such as `agents`."""
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """Return the answer to *call*.
@@ -69,6 +72,8 @@ class Selection:
 class ClusterApi:
     """:param version: returns the version of the last change in the store.
     :param below: what there is below a cluster, by name.
+    :param accesses: keeps the credentials for clusters of type ssh.
+    :param ssh_status: returns what is known of such a cluster's nodes, by the cluster's name.
     """
 
     def __init__(
@@ -80,6 +85,9 @@ class ClusterApi:
         clock: Clock,
         below: dict[str, Below],
         limits: WatchLimits | None = None,
+        *,
+        accesses: MemberAccesses | None = None,
+        ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
     ) -> None:
         self._clusters = clusters
         self._tunnels = tunnels
@@ -87,6 +95,8 @@ class ClusterApi:
         self._published = published
         self._clock = clock
         self._below = below
+        self._accesses = accesses
+        self._ssh_status = ssh_status
         self._watching = Watching(clusters, version, self.show, clock, limits or WatchLimits())
 
     def show(self, cluster: Cluster) -> Object:
@@ -99,8 +109,13 @@ class ClusterApi:
             version=tunnels[0].version if tunnels else "",
             last_seen=self._tunnels.last_seen(cluster.name),
             round_trip=min(round_trips, default=None),
+            member=self._accesses.facts(cluster) if self._accesses is not None else None,
         )
-        return to_object(cluster, live)
+        item = to_object(cluster, live)
+        status = self._ssh_status(cluster.name) if cluster.ssh is not None else None
+        if status is not None:
+            item["status"]["ssh"] = shown_status(status)
+        return item
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.api.Resource.answer`."""
@@ -165,7 +180,12 @@ class ClusterApi:
     async def _create(self, call: Call) -> Response:
         value = await call.read()
         warnings = _check_fields(call, value)
-        wish = read_wish(value)
+        wish, access = read_wish(value), read_access(value)
+        if wish.ssh is not None and access is None:
+            raise Invalid(
+                "spec.connection.kubeconfig: required for type 'ssh': a kubeconfig in base64, with the "
+                "API server's address as the nodes see it, and a credential that may impersonate"
+            )
         if call.dry_run:
             if self._clusters.get(wish.name) is not None:
                 raise AlreadyExists(f"cluster {wish.name} already exists")
@@ -177,6 +197,7 @@ class ClusterApi:
                 enabled=wish.enabled,
                 labels=wish.labels,
                 annotations=wish.annotations,
+                ssh=wish.ssh,
             )
         else:
             cluster = await self._clusters.add(
@@ -185,6 +206,8 @@ class ClusterApi:
                 labels=wish.labels,
                 annotations=wish.annotations,
                 port=wish.port,
+                ssh=wish.ssh,
+                access=access,
             )
         return _written(self._shown(call, cluster), 201, warnings)
 
@@ -194,11 +217,11 @@ class ClusterApi:
             raise Refusal(415, f"a patch of type {media or 'none'} is not supported: send {_MERGE_PATCH}")
         patch = await call.read()
         warnings = _check_fields(call, patch)
-        version = _version_in(patch)
+        version, access = _version_in(patch), read_access(patch)
         if call.dry_run:
             cluster = patched(self._clusters.require(name), patch)
         else:
-            cluster = await self._clusters.change(name, lambda old: patched(old, patch), version)
+            cluster = await self._clusters.change(name, lambda old: patched(old, patch), version, access)
         return _written(self._shown(call, cluster), 200, warnings)
 
     async def _delete(self, call: Call, name: str) -> Response:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from attrs import evolve, frozen
 
+from tower.cluster import ClusterType
 from tower.clusters import API_VERSION, Cluster, to_object
-from tower.errors import Invalid
+from tower.errors import ConfigurationError, Invalid
+from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
+from tower.nodes.access import LIMIT, check_access
+from tower.nodes.spec import SSHSpec
+from tower.nodes.sshobject import NAMES, PLACE, check_spec, read_spec
 
 from .status import Refusal
 from .table import Cell, Column, Object, age_column, human_duration, name_column, seconds_since
@@ -31,8 +38,16 @@ _KNOWN = {
     "": frozenset({"apiVersion", "kind", "metadata", "spec", "status"}),
     "metadata": _METADATA,
     "spec": frozenset({"enable", "connection"}),
-    "spec.connection": frozenset({"type", "kubernetesAPIEndpoint", "kubernetesAPIServerPort"}),
+    "spec.connection": frozenset(
+        {"type", "kubernetesAPIEndpoint", "kubernetesAPIServerPort", "ssh", "kubeconfig"}
+    ),
+    PLACE: frozenset(NAMES.values()),
 }
+
+#: Where `kubectl apply` keeps what was applied: the whole object, also what it must not keep.
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+_KUBECONFIG = "spec.connection.kubeconfig"
 
 _VERSION = re.compile(r"[0-9]{1,18}")
 
@@ -43,6 +58,7 @@ class Wish:
 
     :ivar version: the resource version that it has seen, or None.
     :ivar port: the port that the cluster is to have for its own, or None.
+    :ivar ssh: how its nodes are reached; None: it has an agent.
     """
 
     name: str
@@ -52,10 +68,22 @@ class Wish:
     uid: str
     version: int | None
     port: int | None = None
+    ssh: SSHSpec | None = None
+
+    @property
+    def type(self) -> ClusterType:
+        """The way into it."""
+        return "proxy" if self.ssh is None else "ssh"
 
     def apply(self, cluster: Cluster) -> Cluster:
         """Return *cluster* as wished."""
-        return evolve(cluster, enabled=self.enabled, labels=self.labels, annotations=self.annotations)
+        return evolve(
+            cluster,
+            enabled=self.enabled,
+            labels=self.labels,
+            annotations=self.annotations,
+            ssh=self.ssh,
+        )
 
 
 def is_version(value: object) -> TypeGuard[str]:
@@ -89,8 +117,6 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
     name = metadata.get("name")
     if not name:
         raise Invalid("metadata.name: required: a name for the cluster, such as 'alpha'")
-    if connection.get("type", "proxy") != "proxy":
-        raise Invalid(f"spec.connection.type: {connection['type']!r}: must be 'proxy': the agent dials out")
     enabled = spec.get("enable", True)
     if not isinstance(enabled, bool):
         raise Invalid(f"spec.enable: {enabled!r}: must be true or false")
@@ -101,11 +127,63 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
         str(name),
         enabled,
         _strings(metadata, "labels"),
-        _strings(metadata, "annotations"),
+        _without_kubeconfig(_strings(metadata, "annotations")),
         str(metadata.get("uid") or ""),
         None if version is None else int(version),
         _port(connection),
+        _ssh(connection),
     )
+
+
+def read_access(value: Mapping[str, Any]) -> KubeAccess | None:
+    """Return the credential for the member that an object or a patch brings, if it does.
+
+    :raise Invalid: it cannot be used; nothing of it is in the text but names and the server's URL.
+    """
+    text = _part(_part(value, "spec"), "connection", "spec.").get("kubeconfig")
+    if text is None:
+        return None
+    if not isinstance(text, str) or not text:
+        raise Invalid(f"{_KUBECONFIG}: must be a kubeconfig in base64")
+    if len(text) > 2 * LIMIT:
+        raise Invalid(f"{_KUBECONFIG}: larger than {LIMIT} B")
+    try:
+        data = base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:
+        raise Invalid(f"{_KUBECONFIG}: must be a kubeconfig in base64") from None
+    try:
+        access = read_kubeconfig(data)
+    except ConfigurationError as e:
+        raise Invalid(f"{_KUBECONFIG}: {str(e).removeprefix('kubeconfig: ')}") from e
+    check_access(access)
+    return access
+
+
+def _ssh(connection: Mapping[str, Any]) -> SSHSpec | None:
+    kind = connection.get("type", "proxy")
+    if kind not in ("proxy", "ssh"):
+        raise Invalid(
+            f"spec.connection.type: {kind!r}: must be 'proxy' (its agent dials out) or 'ssh' (its nodes are "
+            "reached by SSH)"
+        )
+    if kind == "ssh":
+        return check_spec(read_spec(_part(connection, "ssh", "spec.connection.")))
+    for key in ("ssh", "kubeconfig"):
+        if connection.get(key) is not None:
+            raise Invalid(
+                f"spec.connection.{key}: is for clusters of type 'ssh': leave it out, or change type"
+            )
+    return None
+
+
+def _without_kubeconfig(annotations: dict[str, str]) -> dict[str, str]:
+    """Return *annotations* without the secret that `kubectl apply` puts there."""
+    try:
+        applied = json.loads(annotations.get(_APPLIED, ""))
+        del applied["spec"]["connection"]["kubeconfig"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return annotations
+    return {**annotations, _APPLIED: json.dumps(applied, separators=(",", ":")) + "\n"}
 
 
 def _port(connection: Mapping[str, Any]) -> int | None:
@@ -141,6 +219,8 @@ def patched(cluster: Cluster, patch: Mapping[str, Any]) -> Cluster:
     wish = read_wish(merge(old, patch))
     if wish.name != cluster.name or wish.uid != cluster.uid:
         raise Invalid("metadata.name and metadata.uid cannot be changed: add another cluster")
+    if wish.type != cluster.type:
+        raise Invalid(f"spec.connection.type: {wish.type!r}: cannot be changed: add the cluster anew")
     if wish.port not in (None, cluster.kubernetes_port):
         raise Invalid("spec.connection.kubernetesAPIServerPort cannot be changed: add the cluster anew")
     return wish.apply(cluster)
@@ -159,11 +239,16 @@ def merge(value: Any, patch: Any) -> Any:
     return merged
 
 
-def _condition(item: Object, kind: str) -> str:
+def _available(item: Object, _now: float) -> str:
+    kind = "NodesAvailable" if _is_ssh(item) else "AgentAvailable"
     for condition in item["status"]["conditions"]:
         if condition["type"] == kind:
             return str(condition["status"])
     return "Unknown"
+
+
+def _is_ssh(item: Object) -> bool:
+    return bool(item["spec"]["connection"]["type"] == "ssh")
 
 
 def _last_seen(item: Object, now: float) -> Cell:
@@ -181,7 +266,7 @@ def _round_trip(item: Object, _now: float) -> Cell:
 COLUMNS = (
     name_column("Name of the cluster."),
     Column("Enabled", "Whether the cluster may be used.", lambda item, _: item["spec"]["enable"], "boolean"),
-    Column("Available", "Whether an agent is connected.", lambda item, _: _condition(item, "AgentAvailable")),
+    Column("Available", "Whether an agent is connected, or a node can be used.", _available),
     Column(
         "Port",
         "The cluster's own port on the proxy.",

@@ -159,7 +159,7 @@ class Issuer:
 
         :raise TowerError: the cluster is not there, or a value makes no sense.
         """
-        self._clusters.require(name)
+        self._require_agents(name)
         _check_ttl(ttl, MAX_TTL, "join tokens live")
         server = f"wss://{self.published.authority()}"
         expires = self._clock.seconds() + ttl
@@ -172,7 +172,7 @@ class Issuer:
         :param token: one that they have already; None makes a new one.
         :raise TowerError: the cluster is not there, or a value makes no sense.
         """
-        self._clusters.require(name)
+        self._require_agents(name)
         if self._v1_tokens is None:
             raise Invalid("the proxy runs with --require-v2: no agent of kubesphere-v1 is let in")
         published = self.published
@@ -242,6 +242,13 @@ class Issuer:
             by_port=by_port,
         )
         return Grant(credential, text)
+
+    def _require_agents(self, name: str) -> None:
+        if self._clusters.require(name).type == "ssh":
+            raise Invalid(
+                f"cluster {name} is of type ssh: no agent joins it, as its nodes are reached by SSH; "
+                f"'tower cluster show {name}' shows them"
+            )
 
     def _server(self, cluster: Cluster, via: Via) -> str:
         if via == "front-door":

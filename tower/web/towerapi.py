@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tower.clusters import Clusters
 from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
+from tower.nodes.access import MemberAccesses
+from tower.nodes.status import SSHStatus
 from tower.store import IStore
 from tower.tunnels import Tunnels
 from tower.v1.tokens import V1Tokens
@@ -26,10 +30,14 @@ def tower_api(
     tunnels: Tunnels,
     issuer: Issuer,
     clock: Clock,
+    accesses: MemberAccesses | None = None,
+    ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
 ) -> Api:
     """Return the API.
 
     :param clock: the reactor; its ``seconds()`` count from the epoch.
+    :param accesses: see `ClusterApi`.
+    :param ssh_status: see `ClusterApi`.
     """
     below: dict[str, Below] = {
         "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
@@ -38,7 +46,16 @@ def tower_api(
     }
     return Api(
         {
-            "clusters": ClusterApi(clusters, tunnels, lambda: store.version, issuer.published, clock, below),
+            "clusters": ClusterApi(
+                clusters,
+                tunnels,
+                lambda: store.version,
+                issuer.published,
+                clock,
+                below,
+                accesses=accesses,
+                ssh_status=ssh_status,
+            ),
             "kubeconfigs": AdminKubeconfigsApi(issuer),
             "credentials": CredentialsApi(store, credentials, clock),
         }

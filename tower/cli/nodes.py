@@ -1,0 +1,177 @@
+"""Clusters of type ssh on the command line: their flags, and what is sent for them."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from tower.errors import ConfigurationError
+from tower.kube.kubeconfig import load_kubeconfig
+from tower.kube.selfcontained import self_contained
+
+from .errors import CommandFailed
+
+#: Flags that together say who lists the nodes; naming one of them forgets the others.
+_SOURCES = ("nodes", "nodesFile", "cloudProvider", "cloudConfig")
+
+
+@frozen
+class _Flag:
+    """One flag.
+
+    :ivar field: what it is in ``spec.connection.ssh``.
+    :ivar read: makes the value of the text that was given, which is not empty; raises `CommandFailed`.
+    """
+
+    name: str
+    field: str
+    metavar: str
+    help: str
+    read: Callable[[str], Any] = str
+
+    @property
+    def attribute(self) -> str:
+        """Where argparse puts it."""
+        return self.name.replace("-", "_")
+
+
+def _list(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5):
+        raise CommandFailed(f"{text!r} is not a port")
+    return int(text)
+
+
+_FLAGS: Sequence[_Flag] = (
+    _Flag("ssh-user", "user", "U", "who logs in on the nodes"),
+    _Flag(
+        "ssh-keyfile", "keyFile", "F", "the private key; made by the proxy if there is none", os.path.abspath
+    ),
+    _Flag(
+        "ssh-host-keys",
+        "hostKeys",
+        "MODE",
+        "how nodes prove who they are: known-hosts (the default), accept-new (the first key counts) or "
+        "insecure-ignore",
+    ),
+    _Flag(
+        "ssh-known-hosts",
+        "knownHosts",
+        "F",
+        "their host keys, as OpenSSH keeps them (default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts)",
+        os.path.abspath,
+    ),
+    _Flag(
+        "nodes", "nodes", "H:P,...", "the nodes; without any of these four, its API server lists them", _list
+    ),
+    _Flag("nodes-file", "nodesFile", "F", "file with one node in a line", os.path.abspath),
+    _Flag("cloud-provider", "cloudProvider", "NAME", "cloud that lists the nodes and installs the key"),
+    _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", os.path.abspath),
+    _Flag(
+        "node-address-types",
+        "addressTypes",
+        "T,...",
+        "which of a listed node's addresses is dialled (default: ExternalIP,LegacyHostIP,InternalIP)",
+        _list,
+    ),
+    _Flag("ssh-port", "sshPort", "N", "port of nodes that are given without one (default: 22)", _port),
+    _Flag("kubelet-port", "kubeletPort", "N", "port of the kubelets; 0: none (default: 10250)", _port),
+    _Flag(
+        "kubelet-certificate-authority",
+        "kubeletCertificateAuthority",
+        "F",
+        "CAs that verify the kubelets (default: the API server's)",
+        os.path.abspath,
+    ),
+)
+
+_SWITCHES: Sequence[_Flag] = (
+    _Flag(
+        "insecure-skip-kubelet-tls-verify", "insecureSkipKubeletTLSVerify", "", "do not verify the kubelets"
+    ),
+    _Flag("allow-system-identities", "allowSystemIdentities", "", "let users act as system:masters and such"),
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Have *command* take the flags of clusters of type ssh.  Files are on the proxy's machine, but K."""
+    group = command.add_argument_group(
+        "clusters of type ssh",
+        "Files are on the proxy's machine, but for K, which is read here and sent to the proxy.",
+    )
+    for flag in _FLAGS:
+        group.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
+    for flag in _SWITCHES:
+        group.add_argument(f"--{flag.name}", action=argparse.BooleanOptionalAction, help=flag.help)
+    group.add_argument(
+        "--target",
+        metavar="NAME=HOST:PORT",
+        action="append",
+        help="an address, as the nodes see it, that streams may lead to; may be given again",
+    )
+    group.add_argument(
+        "--member-kubeconfig",
+        metavar="K",
+        help="kubeconfig with the API server's address as the nodes see it, and a credential for the proxy",
+    )
+
+
+def given_flags(options: argparse.Namespace) -> list[str]:
+    """Return which of those flags were given."""
+    names = [*(flag.name for flag in (*_FLAGS, *_SWITCHES)), "target", "member-kubeconfig"]
+    return [name for name in names if getattr(options, name.replace("-", "_")) is not None]
+
+
+def connection(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of ``spec.connection`` that the flags say, for a merge patch: None takes one away.
+
+    :raise CommandFailed: a flag or the kubeconfig makes no sense.
+    """
+    ssh: dict[str, Any] = {}
+    for flag in _FLAGS:
+        text = getattr(options, flag.attribute)
+        if text is not None:
+            try:
+                ssh[flag.field] = flag.read(text) if text else None
+            except CommandFailed as e:
+                raise CommandFailed(f"--{flag.name}: {e}") from e
+    for flag in _SWITCHES:
+        if getattr(options, flag.attribute) is not None:
+            ssh[flag.field] = getattr(options, flag.attribute)
+    if options.target is not None:
+        ssh["targets"] = dict(map(_target, options.target))
+    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
+    if options.member_kubeconfig is not None:
+        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
+    return said
+
+
+def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:
+    """Return *ssh* so that who listed the nodes before does no longer, if somebody else does now."""
+    if not any(ssh.get(name) for name in _SOURCES[:3]):
+        return ssh
+    return {**dict.fromkeys(_SOURCES), **ssh}
+
+
+def _target(text: str) -> tuple[str, str | None]:
+    name, equals, address = text.partition("=")
+    if not equals or not name:
+        raise CommandFailed(f"--target: {text!r} is not NAME=HOST:PORT")
+    return name, address or None
+
+
+def _kubeconfig(path: str) -> str:
+    """Return the kubeconfig at *path* in base64, with what it names by file in it."""
+    try:
+        data = self_contained(load_kubeconfig(path))
+    except ConfigurationError as e:
+        raise CommandFailed(f"--member-kubeconfig: {e}") from e
+    return base64.b64encode(data).decode("ascii")
