@@ -29,7 +29,6 @@ class Tunnel(Protocol):
     :ivar fingerprint: of the agent's key.
     :ivar version: of the agent.
     :ivar peer: address of the agent.
-    :ivar server: what the agent calls its API server: authority and path; empty when it did not say.
     :ivar since: when it opened, s since the epoch.
     :ivar draining: whether it takes no new streams.
     :ivar on_change: called when `draining` changes.
@@ -39,10 +38,13 @@ class Tunnel(Protocol):
     fingerprint: str
     version: str
     peer: str
-    server: bytes
     since: float
     draining: bool
     on_change: Callable[[], None]
+
+    @property
+    def server(self) -> bytes:
+        """What the API server is called: authority and path; empty when nobody said."""
 
     @property
     def protocol(self) -> str:

@@ -186,6 +186,14 @@ class NodeTunnels:
         """Whether there is a tunnel that takes streams."""
         return any(place.is_usable for place in self._places.values())
 
+    @property
+    def absence(self) -> NoTunnels:
+        """The error while there is none."""
+        return NoTunnels(
+            "No SSH tunnels currently open. Were the targets able to accept an ssh-key for user "
+            f"{json.dumps(self.user, ensure_ascii=False)}?"
+        )
+
     def states(self) -> list[NodeStatus]:
         """Return what is known of each node, those that are leaving last."""
         return [place.status() for place in (*self._places.values(), *self._leaving)]
@@ -211,12 +219,7 @@ class NodeTunnels:
             return self._best(usable, names) if usable else None
 
         if not self.is_up:
-            return fail(
-                NoTunnels(
-                    "No SSH tunnels currently open. Were the targets able to accept an ssh-key for user "
-                    f"{json.dumps(self.user, ensure_ascii=False)}?"
-                )
-            )
+            return fail(self.absence)
         dial = NodeDial(self._clock, pick, plain, port)
         dial.start()
         return dial.done
