@@ -1,4 +1,4 @@
-"""The condition ``AgentAvailable`` of each cluster, kept true to its tunnels."""
+"""The conditions ``AgentAvailable`` and ``NodesAvailable`` of clusters, kept true to their tunnels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from tower.tunnels import Tunnels
 
 #: The condition's type, as upstream's CRD has it.
 AGENT_AVAILABLE = "AgentAvailable"
+
+#: The same for a cluster that is reached by SSH to its nodes.
+NODES_AVAILABLE = "NodesAvailable"
 
 #: How long a cluster may be without an agent before the condition says so: a reconnect is no news, s.
 GRACE = 10.0
@@ -50,25 +53,36 @@ class Availability(Service):
         if timer is not None:
             timer.cancel()
         if self._tunnels.live(name):
-            self._set(name, "True", "AgentConnected", "Agent has connected to proxy successfully.")
+            self._set(name, "True")
         else:
             self._timers[name] = self._reactor.callLater(self._grace, self._still_without, name)
 
     def _still_without(self, name: str) -> None:
         del self._timers[name]
-        self._set(name, "False", "AgentDisconnected", f"The {self._tunnels.why_not(name)}.")
+        self._set(name, "False")
 
-    def _set(self, name: str, status: ConditionStatus, reason: str, message: str) -> None:
+    def _set(self, name: str, status: ConditionStatus) -> None:
         cluster = self._clusters.get(name)
         if cluster is None:
             return
-        known = cluster.condition(AGENT_AVAILABLE)
+        kind = AGENT_AVAILABLE if cluster.ssh is None else NODES_AVAILABLE
+        known = cluster.condition(kind)
         if known is not None and known.status == status:
             return
-        writing = self._clusters.set_condition(name, AGENT_AVAILABLE, status, reason, message)
+        writing = self._clusters.set_condition(name, kind, status, *self._said(name, kind, status))
         self._writing.add(writing)
         writing.addErrback(self._not_written, name)
         writing.addBoth(lambda _: self._writing.discard(writing))
+
+    def _said(self, name: str, kind: str, status: ConditionStatus) -> tuple[str, str]:
+        """Return reason and message."""
+        if kind == AGENT_AVAILABLE:
+            if status == "True":
+                return "AgentConnected", "Agent has connected to proxy successfully."
+            return "AgentDisconnected", f"The {self._tunnels.why_not(name)}."
+        if status == "True":
+            return "TunnelOpen", "An SSH tunnel to a node is open."
+        return "NoTunnel", self._tunnels.why_not(name)
 
     def _not_written(self, failure: Failure, name: str) -> None:
         if not failure.check(NotFound):  # removed in between

@@ -99,7 +99,7 @@ class Notices(Service):
         self._warn(old)
         cluster = self._clusters.get(name)
         # What changes while something is written is seen when that is done.
-        if not tunnels or cluster is None or name in self._writing:
+        if not tunnels or cluster is None or cluster.ssh is not None or name in self._writing:
             return
         verdict = self._verdict(old)
         if _said(cluster) == verdict:
