@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +30,28 @@ class Matrix:
     :param member: the cluster, which the way is compared with.
     :param kubeconfig: names the way, for somebody who may do everything.
     :param weak: the same for jane of the group team, who has no rights; without it, --as takes her part.
+    :param only: names of the operations to run; all without it.
     """
 
     def __init__(
-        self, folder: Path, member: Member, kubectl: Path, kubeconfig: Path, weak: Path | None = None
+        self,
+        folder: Path,
+        member: Member,
+        kubectl: Path,
+        kubeconfig: Path,
+        weak: Path | None = None,
+        *,
+        only: Collection[str] = (),
     ) -> None:
         argv = [sys.executable, str(REALCLUSTER), "matrix", "--json", f"--kubectl={kubectl}"]
         argv += [f"--kubeconfig={kubeconfig}", f"--direct={member.admin}"]
         argv += [] if weak is None else [f"--weak={weak}"]
-        self._program = Program(f"matrix-{kubeconfig.stem}-{kubectl.name}", argv, folder)
+        if only:
+            argv.append("--only=" + "|".join(f"^{re.escape(name)}$" for name in only))
+        self._fewest = 0 if only else FEWEST
+        descriptor, log = tempfile.mkstemp(prefix="matrix-", suffix=".log", dir=folder)
+        os.close(descriptor)
+        self._program = Program(Path(log).stem, argv, folder)
 
     def start(self) -> None:
         """Have it run."""
@@ -46,15 +63,19 @@ class Matrix:
 
     def failed(self) -> list[str]:
         """Wait for its end and return what did not go well; what has a reason to be skipped is no failure."""
+        return [f"{operation}: {detail}" for operation, detail in self.failures()]
+
+    def failures(self) -> list[tuple[str, str]]:
+        """Do as `failed`; return operations and what was seen of them, apart."""
         code = self._program.wait(PATIENCE)
         try:
             rows: list[dict[str, Any]] = json.loads(self._program.output())
         except ValueError:
-            return [f"exit code {code}: {self._program.tail()}"]
-        wrong = [f"{row['operation']}: {row['detail']}" for row in rows if row["result"] == "FAIL"]
-        failed = [text for text in wrong if not all(part in text for part in RACE)]
+            return [("all", f"exit code {code}: {self._program.tail()}")]
+        wrong = [(row["operation"], row["detail"]) for row in rows if row["result"] == "FAIL"]
+        failed = [pair for pair in wrong if not all(part in ": ".join(pair) for part in RACE)]
         if code and not wrong:
-            failed.append(f"exit code {code}")
-        if len(rows) <= FEWEST:
-            failed.append(f"there were {len(rows)} operations only")
+            failed.append(("all", f"exit code {code}"))
+        if len(rows) <= self._fewest:
+            failed.append(("all", f"there were {len(rows)} operations only"))
         return failed

@@ -1,0 +1,512 @@
+"""A cluster that is reached by SSH to its nodes, from its first day to its last."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import random
+import re
+import resource
+import shlex
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from . import harness
+from .backends import Backend
+from .harness import Tower
+from .node_fleet_kit import (
+    CAME_UP,
+    CLUSTER,
+    NodeFleet,
+    addresses,
+    message,
+    ssh_status,
+    states,
+    wait_for_states,
+    wait_until_open,
+    works,
+)
+from .person import Answer, Person
+from .programs import LOOPBACK, free_port, is_ready, wait_for
+from .sshd import Sshd
+
+MIB = 2**20
+LISTED = 20.0  # s for a change of what lists the nodes to count
+CUT = 5.0  # s for streams to be cut
+NOTICE = 4 * harness.KEEPALIVE  # s for a node that hangs to be noticed
+DIAL = 12.0  # s that a request may wait for a node that hangs
+BURST = 200
+LOUD = "--v=9"
+TOKEN = f"the-agent-of-{CLUSTER}"
+
+
+class NodeClusterTestCase(SynchronousTestCase):
+    """One proxy at its loudest, a backend as API server, and two nodes that are up."""
+
+    count = 2
+
+    def setUp(self) -> None:
+        """Start all of it; nothing is added yet."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-nodes-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.fleet = NodeFleet(self.folder / "fleet", self.count)
+        self.addCleanup(self.fleet.stop)
+        self.fleet.start()
+        self.backend = Backend(self.folder, CLUSTER)
+        self.addCleanup(self.backend.program.stop)
+        self.backend.start()
+        self.metrics = free_port()
+        self.tower = Tower(self.folder)
+        self.tower.proxy = self.tower.proxy_program(LOUD, f"--metrics-port={self.metrics}")
+        self.addCleanup(self.check_programs)
+        self.addCleanup(self.tower.stop)
+        self.tower.start()
+        self.tokens = [TOKEN]
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The proxy's credential for the backend."""
+        return self.backend.kubeconfig(CLUSTER)
+
+    def add(self, *extra: str, nodes: list[Sshd] | None = None) -> Person:
+        """Add the cluster; return jane, who may use it."""
+        self.fleet.add_to(self.tower, self.kubeconfig, *extra, nodes=nodes)
+        return self.tower.person(CLUSTER, "jane")
+
+    def added(self, *extra: str, nodes: list[Sshd] | None = None) -> Person:
+        """Do as `add`, and wait for the tunnels."""
+        jane = self.add(*extra, nodes=nodes)
+        wait_until_open(self.tower, self.fleet.nodes if nodes is None else nodes)
+        return jane
+
+    def check_programs(self) -> None:
+        """Nothing went wrong in the proxy, and no secret is in its log or on its disk."""
+        said = self.tower.proxy.output()
+        self.assertNotIn("Traceback", said)
+        self.assertNotIn("Unhandled", said)
+        files = [self.tower.proxy.log, *(path for path in self.tower.state.rglob("*") if path.is_file())]
+        for secret in self.secrets():
+            self.assertEqual([str(path) for path in files if secret in path.read_bytes()], [])
+        # So the search finds what is there.
+        self.assertIn(TOKEN.encode(), self.kubeconfig.read_bytes())
+
+    def secrets(self) -> Iterator[bytes]:
+        """Yield what may stand nowhere: the credentials for the member, and the middle of the private key."""
+        for token in self.tokens:
+            yield token.encode()
+            yield base64.b64encode(token.encode()).rstrip(b"=")[:-1]
+        yield from self.fleet.key_file.read_bytes().splitlines()[2:-2]
+
+    def status(self, kind: str) -> tuple[str, str]:
+        """Return status and message of a condition."""
+        conditions = self.tower.status(CLUSTER)["status"]["conditions"]
+        found = {each["type"]: each for each in conditions}
+        return found[kind]["status"], found[kind].get("message", "")
+
+    def node(self, number: int = 0) -> dict[str, object]:
+        """Return what is said of one node."""
+        address = self.fleet.nodes[number].address
+        (found,) = [node for node in ssh_status(self.tower)["nodes"] if node["address"] == address]
+        return dict(found)
+
+    def sessions(self) -> int:
+        """Return how many processes the nodes have for those who are connected."""
+        return sum(node.sessions() for node in self.fleet.nodes)
+
+    def refused(self, person: Person, within: float = DIAL) -> Answer:
+        """Ask while there is no way in: a Status comes, in bounded time."""
+        began = time.monotonic()
+        answer = person.get("/ping")
+        self.assertLess(time.monotonic() - began, within)
+        self.assertIn(answer.status, (502, 503, 504), answer.body)
+        return answer
+
+
+class LifeTests(NodeClusterTestCase):
+    """How it comes and goes."""
+
+    def test_added_before_its_nodes(self) -> None:
+        """A cluster may be added before there is a node: it says so, and opens by itself when they come."""
+        self.fleet.stop()
+        jane = self.add()
+        wait_for_states(self.tower, dict.fromkeys(map_addresses(self.fleet.nodes), "failed"))
+        told = message(self.refused(jane).body)
+        self.assertIn("No SSH tunnels currently open. Were the targets able to accept an ssh-key for", told)
+        self.assertIn(f'user "{self.fleet.user}"', told)
+        self.assertIn("refused", str(self.node()["error"]))
+        self.assertEqual(self.status("NodesAvailable")[0], "False")
+        self.fleet.start()
+        wait_until_open(self.tower, self.fleet.nodes, LISTED)
+        self.assertTrue(works(jane))
+        self.assertEqual(self.status("NodesAvailable")[0], "True")
+
+    def test_proxy_restarted(self) -> None:
+        """After an orderly end and after kill -9 all comes back: tunnels, credential, pinned keys."""
+        self.fleet.write_known_hosts([])
+        jane = self.added("--ssh-host-keys", "accept-new")
+        for end in (self.tower.proxy.stop, self.tower.proxy.kill):
+            end()
+            wait_for("the nodes to be left", lambda: self.sessions() == 0, CUT)
+            self.tower.start()
+            wait_until_open(self.tower, self.fleet.nodes)
+            self.assertTrue(works(jane))
+        impostor = self.fleet.nodes[0]
+        self.tower.proxy.stop()
+        impostor.stop()
+        impostor.change_host_keys()
+        impostor.start()
+        self.tower.start()
+        wait_for("the pinned key to count", lambda: "host key" in str(self.node()["error"]), CAME_UP, 0.1)
+        self.assertEqual(self.node()["state"], "failed")
+        self.assertTrue(works(jane))
+
+    def test_secrets_key_lost(self) -> None:
+        """Without the vault's key the proxy starts, says what is lost, and how to mend it, which does."""
+        jane = self.added()
+        (key,) = self.tower.state.glob("secrets.key")
+        self.tower.proxy.stop()
+        key.unlink()
+        self.tower.start()
+        wait_for("the complaint", lambda: self.status("MemberCredential")[0] == "False", CAME_UP, 0.1)
+        self.assertIn("secrets.key", self.status("MemberCredential")[1])
+        self.assertIn("secrets.key", message(self.refused(jane).body))
+        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
+        wait_for("the way in", lambda: works(jane), CAME_UP)
+        self.assertEqual(self.status("MemberCredential")[0], "True")
+
+    def test_switched_off_and_removed(self) -> None:
+        """Disabling and removing cut streams and tunnels, and nothing is left of it."""
+        descriptors = self.tower.proxy.descriptors()
+        before = {path.name for path in self.tower.state.rglob("*")}
+        jane = self.added()
+        port = self.tower.cluster_port(CLUSTER)
+        for command in ("disable", "remove"):
+            connection = jane.connect()
+            self.addCleanup(connection.close)
+            flood = jane.ask(connection, f"{jane.prefix}/flood")
+            flood.read(MIB)
+            self.assertGreater(self.sessions(), 0)
+            self.tower.tower("cluster", command, CLUSTER)
+            self.assertTrue(ends(flood, CUT))
+            wait_for("the nodes to be left", lambda: self.sessions() == 0, CUT)
+            if command == "disable":
+                self.refused(jane)
+                self.tower.tower("cluster", "enable", CLUSTER)
+                wait_until_open(self.tower, self.fleet.nodes)
+                self.assertTrue(works(jane))
+        self.assertIn(jane.get("/ping").status, (401, 403, 404))
+        self.assertFalse(is_ready(port, "/"))
+        wait_for(
+            "the descriptors to be closed", lambda: self.tower.proxy.descriptors() <= descriptors + 2, CUT
+        )
+        left = {path.name for path in self.tower.state.rglob("*")} - before
+        self.assertLessEqual({name for name in left if "kubeconfig" not in name}, {"secrets.key"})
+
+    def test_host_key(self) -> None:
+        """The first key is pinned, another one refused, until somebody forgets it as the error says."""
+        self.fleet.write_known_hosts([])
+        jane = self.added("--ssh-host-keys", "accept-new")
+        first, second = self.fleet.nodes
+        self.assertEqual(self.node()["hostKey"], fingerprint(first.host_keys[0]))
+        first.stop()
+        first.change_host_keys()
+        first.start()
+        wait_for("the node to be refused", lambda: "host key" in str(self.node()["error"]), LISTED, 0.1)
+        error = str(self.node()["error"])
+        self.assertIn(fingerprint(first.host_keys[0]), error)
+        self.assertTrue(works(jane))
+        found = re.search(r"tower (cluster forget-host-key \S+ [^\s'\",;]+)", error)
+        assert found is not None, error
+        self.tower.tower(*shlex.split(found[1]))
+        wait_until_open(self.tower, [first, second], LISTED)
+        self.assertEqual(self.node()["hostKey"], fingerprint(first.host_keys[0]))
+
+    def test_known_hosts(self) -> None:
+        """A node that known_hosts does not know is not let pass, and is when its key is put there."""
+        known, unknown = self.fleet.nodes
+        self.fleet.write_known_hosts([known])
+        jane = self.add()
+        wait_for_states(self.tower, {known.address: "open", unknown.address: "failed"})
+        self.assertIn("known_hosts", str(self.node(1)["error"]))
+        self.assertNotIn("Accepted publickey", unknown.log())
+        self.assertTrue(works(jane))
+        self.fleet.write_known_hosts()
+        wait_until_open(self.tower, self.fleet.nodes, LISTED)
+
+    def test_other_credential(self) -> None:
+        """A credential that the member does not take is found out, and replaced while all goes on."""
+        jane = self.added()
+        good = self.kubeconfig.read_text()
+        stale = self.folder / "stale.kubeconfig"
+        stale.write_text(good.replace(TOKEN, "a-token-of-long-ago"))
+        self.tokens.append("a-token-of-long-ago")
+        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(stale))
+        wait_for("the other token to count", lambda: not works(jane), CUT)
+        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
+        wait_for("the first token to count", lambda: works(jane), CUT)
+        self.assertEqual(set(states(self.tower).values()), {"open"})
+
+
+class ListTests(NodeClusterTestCase):
+    """Who says which nodes there are."""
+
+    count = 3
+
+    def test_file(self) -> None:
+        """The file is read again and again; one that cannot be read changes nothing."""
+        listed = self.folder / "nodes"
+        listed.write_text("".join(f"{node.address}  # {node.port}\n" for node in self.fleet.nodes[:2]))
+        jane = self.add("--nodes-file", str(listed), nodes=[])
+        wait_until_open(self.tower, self.fleet.nodes[:2])
+        with streaming(jane) as stream:
+            listed.rename(self.folder / "elsewhere")
+            listed.with_suffix(".new").write_text(f"{self.fleet.nodes[2].address}\n")
+            wait_for("the complaint", lambda: ssh_status(self.tower).get("lastError"), LISTED, 0.2)
+            self.assertEqual(set(states(self.tower).values()), {"open"})
+            self.assertTrue(stream())
+            listed.with_suffix(".new").rename(listed)
+            wait_for("the new node", lambda: works_by(self.tower, self.fleet.nodes[2]), LISTED, 0.2)
+            self.assertTrue(works(jane))
+
+    def test_set(self) -> None:
+        """Those that stay are not disturbed, streams on one that leaves may end in peace."""
+        first, second, third = self.fleet.nodes
+        jane = self.added(nodes=[first])
+        with streaming(jane) as stream:
+            self.tower.tower("cluster", "set", CLUSTER, "--nodes", addresses([second, third]))
+            wait_for("the others", lambda: works_by(self.tower, second, third), CAME_UP, 0.1)
+            logins = first.log().count("Accepted publickey")
+            self.assertTrue(stream())
+            self.assertEqual(states(self.tower).get(first.address), "leaving")
+            self.assertEqual(first.log().count("Accepted publickey"), logins)
+        wait_until_open(self.tower, [second, third])
+        wait_for("the first node to be left", lambda: first.sessions() == 0, CUT)
+
+
+class TrafficTests(NodeClusterTestCase):
+    """What it carries."""
+
+    def test_burst(self) -> None:
+        """Two hundred requests at once all get their answers, a dead node or not."""
+        jane = self.added()
+        self.assertEqual(burst(jane), [200] * BURST)
+        self.fleet.nodes[0].kill()
+        self.assertEqual(burst(jane), [200] * BURST)
+        self.fleet.nodes[0].start()
+        wait_until_open(self.tower, self.fleet.nodes, LISTED)
+
+    def test_hanging_node(self) -> None:
+        """A node that hangs is noticed; no request waits longer than a dial may take, later none at all."""
+        jane = self.added()
+        hanging = self.fleet.nodes[0]
+        hanging.pause()
+        began = time.monotonic()
+        while states(self.tower)[hanging.address] == "open":
+            asked = time.monotonic()
+            self.assertIn(jane.get("/ping").status, (200, 502))
+            self.assertLess(time.monotonic() - asked, DIAL)
+            self.assertLess(time.monotonic() - began, 2 * NOTICE)
+        for _ in range(20):
+            self.assertEqual(jane.get("/ping").status, 200)
+        hanging.resume()
+        wait_until_open(self.tower, self.fleet.nodes, LISTED)
+
+    def test_slow_reader(self) -> None:
+        """Who does not read stops the backend, and neither costs memory nor keeps anybody else waiting."""
+        jane = self.added()
+        before = self.tower.proxy.memory()
+        connection = jane.connect()
+        self.addCleanup(connection.close)
+        jane.ask(connection, f"{jane.prefix}/flood").read(1000)
+        flooded = [0]
+
+        def stands_still() -> bool:
+            flooded.append(self.backend.report()["flooded"])
+            return flooded[-1] == flooded[-2]
+
+        wait_for("the flood to stand still", stands_still, 20, 0.5)
+        self.assertLess(self.tower.proxy.memory() - before, 32 * MIB)
+        self.assertEqual(burst(jane, 20), [200] * 20)
+
+    def test_bytes(self) -> None:
+        """Bulk both ways comes back as it went."""
+        jane = self.added()
+        data = random.Random(1).randbytes(48 * MIB)
+        digest = hashlib.sha256(data).hexdigest()
+        path = f"{jane.prefix}/stored"
+        self.assertEqual(jane.request("PUT", path, body=data).body.decode(), digest)
+        self.assertEqual(hashlib.sha256(jane.get("/stored").body).hexdigest(), digest)
+
+    def test_identity(self) -> None:
+        """The user is impersonated, nobody gets the rights of the proxy's own credential."""
+        jane = self.added()
+        self.assertEqual(jane.get(f"/marks/jane@{CLUSTER}/1?size=10").status, 200)
+        for name, value in (
+            ("Impersonate-User", "joe"),
+            ("Impersonate-Group", "system:masters"),
+            ("X-Remote-User", "joe"),
+        ):
+            answer = jane.request("GET", f"{jane.prefix}/ping", headers={name: value})
+            self.assertEqual(answer.status, 403, name)
+        for options in (("--group", "system:masters"), ("--group", "system:nodes")):
+            code, out, _ = self.tower.try_tower("kubeconfig", CLUSTER, "--user", "joe", *options)
+            if code == 0:
+                path = self.folder / "mighty.kubeconfig"
+                path.write_text(out)
+                self.assertEqual(Person(path).get("/ping").status, 403, options)
+        self.assertEqual(self.backend.report()["faults"], [])
+
+    def test_targets(self) -> None:
+        """Named addresses are reached from the nodes, and no others."""
+        ports = self.backend.ports[CLUSTER]
+        jane = self.added("--target", f"web={LOOPBACK}:{ports['http']}")
+        self.assertEqual(jane.get("/targets/web/ping").body, b"pong")
+        answer = jane.get("/targets/database/ping")
+        self.assertEqual(answer.status, 404)
+        self.assertIn("database", message(answer.body))
+
+
+class WatchedTests(NodeClusterTestCase):
+    """What is seen from outside."""
+
+    def test_pages(self) -> None:
+        """The metrics have upstream's names, the health page answers, the command shows the nodes."""
+        self.added()
+        self.fleet.nodes[0].kill()
+        wait_for(
+            "the loss", lambda: states(self.tower)[self.fleet.nodes[0].address] == "failed", CAME_UP, 0.1
+        )
+        text = page(self.metrics, "/metrics").decode()
+        for name in ("ssh_tunnel_open_count", "ssh_tunnel_open_fail_count"):
+            self.assertGreater(metric(text, name), 0)
+        for name in (
+            "apiserver_proxy_tunnel_sync_duration_seconds",
+            "apiserver_proxy_tunnel_sync_latency_secs",
+        ):
+            self.assertLess(metric(text, name), 60)
+        self.assertTrue(is_ready(self.tower.port, "/healthz/ssh-tunnel"))
+        shown = self.tower.tower("cluster", "show", CLUSTER)
+        for node in self.fleet.nodes:
+            self.assertIn(node.address, shown)
+        self.assertIn("failed", shown)
+        self.assertIn("open", shown)
+
+    def test_full_disk(self) -> None:
+        """Without room for what has to be kept, what is there goes on, and what could not be kept is said."""
+        self.fleet.write_known_hosts([])
+        first, second = self.fleet.nodes
+        jane = self.added("--ssh-host-keys", "accept-new", nodes=[first])
+        proxy = self.tower.proxy
+        limits = resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE)
+        self.tower.tower("cluster", "set", CLUSTER, "--nodes", addresses([first, second]))
+        wait_until_open(self.tower, [first, second])
+        second.stop()
+        wait_for("the loss", lambda: states(self.tower)[second.address] == "failed", CAME_UP, 0.1)
+        self.tower.tower("cluster", "forget-host-key", CLUSTER, second.address)
+        resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
+        second.change_host_keys()
+        second.start()
+        wait_for(
+            "a try",
+            lambda: states(self.tower)[second.address] == "open" or self.node(1)["error"],
+            LISTED,
+            0.2,
+        )
+        for _ in range(5):
+            self.assertTrue(works(jane))
+        resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, limits)
+        wait_until_open(self.tower, [first, second], LISTED)
+
+
+def map_addresses(nodes: list[Sshd]) -> list[str]:
+    """Return the address of each node."""
+    return [node.address for node in nodes]
+
+
+def works_by(tower: Tower, *nodes: Sshd) -> bool:
+    """Say whether the tunnels to these nodes are open."""
+    now = states(tower)
+    return all(now.get(node.address) == "open" for node in nodes)
+
+
+def fingerprint(line: str) -> str:
+    """Return the name of a public key in a line of OpenSSH's."""
+    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def ends(answer: http.client.HTTPResponse, seconds: float) -> bool:
+    """Say whether an answer is cut within some seconds."""
+    deadline = time.monotonic() + seconds
+    try:
+        while answer.read(MIB) and time.monotonic() < deadline:
+            pass
+    except (OSError, http.client.HTTPException):
+        pass
+    return time.monotonic() < deadline
+
+
+@contextmanager
+def streaming(person: Person) -> Iterator[Callable[[], bool]]:
+    """Hold an upgraded connection open; what it yields says whether bytes still come back."""
+    connection = person.connect()
+    headers = {**person.headers(), "Connection": "Upgrade", "Upgrade": "echo"}
+    connection.request("GET", f"{person.prefix}/echo", headers=headers)
+    sock = connection.sock
+    assert sock is not None
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += sock.recv(1)
+    assert head.startswith(b"HTTP/1.1 101 "), head
+
+    def echoes() -> bool:
+        sock.sendall(b"still there?")
+        return sock.recv(100) == b"still there?"
+
+    assert echoes()
+    try:
+        yield echoes
+    finally:
+        connection.close()
+
+
+def burst(person: Person, count: int = BURST) -> list[int]:
+    """Send requests at once, each on a connection of its own; return the statuses."""
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(person.get("/ping").status)
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return statuses
+
+
+def page(port: int, path: str) -> bytes:
+    """Get a page without TLS."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=10)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.status
+        return answer.read()
+    finally:
+        connection.close()
+
+
+def metric(text: str, name: str) -> float:
+    """Return the value of the cluster's metric."""
+    found = re.search(rf'^{name}(?:_total)?\{{cluster="{CLUSTER}"\}} (\S+)$', text, re.MULTILINE)
+    assert found is not None, text
+    return float(found[1])
