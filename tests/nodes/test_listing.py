@@ -64,6 +64,7 @@ class FakeInstance:
     name: str
     addresses: tuple[FakeAddress, ...] = ()
     running: bool = True
+    ssh_port: int = 0
 
 
 @frozen
@@ -190,6 +191,14 @@ class CloudNodesTests(ListingCase):
         (node,) = self.nodes(cloud_nodes(FakeInstances(found), ADDRESS_TYPES, 22))
         self.assertEqual((node.name, node.address), ("a", "192.0.2.1:22"))
         self.assertTrue(node.is_called("10.0.0.1"))
+
+    def test_port(self) -> None:
+        """The port is the one that the cloud knows, or else the one for all."""
+        address = (FakeAddress("ExternalIP", "192.0.2.1"),)
+        other = (FakeAddress("ExternalIP", "192.0.2.2"),)
+        found = [FakeInstance("a", address, ssh_port=2201), FakeInstance("b", other)]
+        nodes = self.nodes(cloud_nodes(FakeInstances(found), ADDRESS_TYPES, 22))
+        self.assertEqual([node.address for node in nodes], ["192.0.2.1:2201", "192.0.2.2:22"])
 
     def test_none_runs(self) -> None:
         """When none runs there are no nodes."""

@@ -53,6 +53,7 @@ class Instance:
     :ivar addresses: all that the cloud knows.
     :ivar type: of machine.
     :ivar running: whether it can be expected to answer.
+    :ivar ssh_port: where its sshd listens; 0: the cloud does not know.  Tower's own.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Instance:
     type: str = ""
     zone: Zone = Zone()
     running: bool = True
+    ssh_port: int = 0
 
 
 @frozen

@@ -11,6 +11,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from attrs import evolve
+
 from tower.errors import ConfigurationError, TowerError
 from tower.nodes.node import SSH_PORT, Node
 from tower.policy import parse_address
@@ -70,6 +72,10 @@ class Instance(Protocol):
     @property
     def running(self) -> bool:
         """Whether it runs."""
+
+    @property
+    def ssh_port(self) -> int:
+        """Of its sshd; 0: the cloud does not know."""
 
 
 class ListsInstances(Protocol):
@@ -164,15 +170,17 @@ def _of_object(item: Any) -> tuple[str, list[tuple[str, str]]]:
 
 
 def cloud_nodes(instances: ListsInstances, address_types: Sequence[str], ssh_port: int = SSH_PORT) -> Lister:
-    """List the instances that run; addresses as with `api_nodes`."""
+    """List the instances that run; addresses as with `api_nodes`.
+
+    :param ssh_port: of those for which the cloud knows none.
+    """
 
     async def listing() -> Sequence[Node]:
-        found = [
-            (instance.name, [(address.type, address.address) for address in instance.addresses])
-            for instance in await instances.list_instances()
-            if instance.running
-        ]
-        return _preferred_nodes(found, address_types, ssh_port)
+        running = [instance for instance in await instances.list_instances() if instance.running]
+        found = [(each.name, [(at.type, at.address) for at in each.addresses]) for each in running]
+        ports = {each.name: each.ssh_port for each in running if each.ssh_port}
+        nodes = _preferred_nodes(found, address_types, ssh_port)
+        return [evolve(node, port=ports.get(node.name, ssh_port)) for node in nodes]
 
     return listing
 
