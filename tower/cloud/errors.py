@@ -50,10 +50,14 @@ class CloudAnswerError(CloudError):
     :ivar code: HTTP's status code.
     :ivar detail: what the cloud said about it, at most 300 printable characters.
     :ivar body: of the answer, for who knows its form; may be long, and is not for people.
+    :ivar retry_after: how long it wants to be left alone, s.
     """
 
-    def __init__(self, code: int, text: str, *, detail: str = "", body: bytes = b"") -> None:
+    def __init__(
+        self, code: int, text: str, *, detail: str = "", body: bytes = b"", retry_after: float = 0.0
+    ) -> None:
         super().__init__(text)
+        self.retry_after = retry_after
         self.code = code
         self.detail = detail
         self.body = body

@@ -148,10 +148,10 @@ class CloudSession:
             else:
                 if answer.code in expect:
                     return answer
-                error = _refused(request, answer)
+                wanted = _retry_after(answer, self._now)
+                error = _refused(request, answer, wanted)
                 if not (_passes(answer.code) or (again is not None and again(answer))):
                     raise error
-                wanted = _retry_after(answer, self._now)
             wait = max(wanted, self._rng.uniform(0.0, min(LONGEST_WAIT, FIRST_WAIT * 2 ** (attempt - 1))))
             if attempt == most or self._reactor.seconds() + wait >= ends:
                 raise error
@@ -170,12 +170,12 @@ def _passes(code: int) -> bool:
     return code == 429 or (500 <= code <= 599 and code not in _NOT_MENDED_BY_WAITING)
 
 
-def _refused(request: CloudRequest, answer: Answer) -> CloudAnswerError:
+def _refused(request: CloudRequest, answer: Answer, retry_after: float) -> CloudAnswerError:
     detail = what_it_says(answer.body, _secrets(request))
     text = f"{request.method} {answer.url} answered {answer.code}"
-    return CloudAnswerError(
-        answer.code, f"{text}: {detail}" if detail else text, detail=detail, body=answer.body
-    )
+    if detail:
+        text = f"{text}: {detail}"
+    return CloudAnswerError(answer.code, text, detail=detail, body=answer.body, retry_after=retry_after)
 
 
 def _secrets(request: CloudRequest) -> list[str]:
