@@ -68,7 +68,7 @@ def sign(
     added = [("X-Amz-Date", stamp)]
     if credentials.token:
         added.append(("X-Amz-Security-Token", credentials.token))
-    fields = [("Host", urlsplit(url).netloc.rpartition("@")[2]), *headers, *added]
+    fields = [("Host", _host(url)), *headers, *added]
     canonical, signed = canonical_request(method, url, fields, body)
     key = signing_key(credentials.secret_key, stamp[:8], scope)
     signature = hmac.new(key, string_to_sign(stamp, scope, canonical).encode(), hashlib.sha256).hexdigest()
@@ -107,6 +107,13 @@ def signing_key(secret: str, day: str, scope: Scope) -> bytes:
     for part in (day, scope.region, scope.service, _TERMINATOR):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     return key
+
+
+def _host(url: str) -> str:
+    # As HTTP clients send it: without a login, and without the port that goes without saying.
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return host.removesuffix({"http": ":80", "https": ":443"}.get(parts.scheme, ":"))
 
 
 def _canonical_path(path: str) -> str:

@@ -1,0 +1,299 @@
+"""The cloud provider ``aws``: EC2's instances, and keys by EC2 Instance Connect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.iweb import IAgent
+from zope.interface import implementer
+
+from tower.clock import TimeOfDay
+from tower.cloud.awsapi import AWSAPI, ICredentials
+from tower.cloud.awsconfig import EC2, INSTANCE_CONNECT, STS, AWSConfig, Filter, read_aws_config
+from tower.cloud.awscredentials import Chain, Environment, ISource, SharedFile
+from tower.cloud.awsec2 import describe_instance, describe_instances
+from tower.cloud.awsinstances import INSTANCE_ID, EC2Instance, instance_id_of, region_of
+from tower.cloud.awskeys import InstanceConnect
+from tower.cloud.awsmetadata import Metadata
+from tower.cloud.awsroles import AssumedRole, Container, InstanceRole, WebIdentity
+from tower.cloud.configtext import ConfigText
+from tower.cloud.errors import CloudError, InstanceNotFound
+from tower.cloud.gcfg import parse
+from tower.cloud.interfaces import (
+    ICloudProvider,
+    IInstances,
+    Instance,
+    ISSHKeyLease,
+    IZones,
+    NodeAddress,
+    Zone,
+)
+from tower.cloud.session import CloudSession
+
+_THERE = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
+
+
+def make(config: ConfigText | None) -> AWS:
+    """Return the provider for a configuration; without one, all is found out from where we are.
+
+    :raise CloudConfigError: with file and line.
+    """
+    return AWS(AWSConfig() if config is None else read_aws_config(parse(config)))
+
+
+@frozen
+class _Services:
+    """Who is asked, once the region is known."""
+
+    region: str
+    ec2: AWSAPI
+    instance_connect: AWSAPI
+
+
+@implementer(ICloudProvider)
+class AWS:
+    """See `ICloudProvider`.
+
+    :param environ: where credentials and the region may be.
+    :param agent: makes requests; None: one of our own.
+    """
+
+    def __init__(
+        self, config: AWSConfig, *, environ: Mapping[str, str] = os.environ, agent: IAgent | None = None
+    ) -> None:
+        self._config = config
+        self._environ = environ
+        self._agent = agent
+        self._session: CloudSession | None = None
+        self._instances: Instances | None = None
+        self._zones: Zones | None = None
+
+    def provider_name(self) -> str:
+        """See `ICloudProvider`."""
+        return "aws"
+
+    def initialize(self, reactor: Any, *, time_of_day: IReactorTime | None = None) -> None:
+        """See `ICloudProvider`.
+
+        :param time_of_day: its ``seconds()`` count from the epoch; None: this machine's.
+        """
+        clock = time_of_day or TimeOfDay(reactor)
+        self._session = CloudSession(reactor, agent=self._agent, now=clock.seconds)
+        metadata = Metadata(self._session, reactor, self._config.metadata_in(self._environ))
+        cloud = Cloud(self._config, self._environ, self._session, reactor, clock, metadata)
+        self._instances = Instances(cloud, reactor)
+        self._zones = Zones(cloud, self._instances)
+
+    def stop(self) -> None:
+        """See `ICloudProvider`."""
+        if self._session is not None:
+            self._session.stop()
+
+    def instances(self) -> Instances | None:
+        """See `ICloudProvider`."""
+        return self._instances
+
+    def zones(self) -> Zones | None:
+        """See `ICloudProvider`."""
+        return self._zones
+
+    def clusters(self) -> None:
+        """See `ICloudProvider`."""
+
+    def routes(self) -> None:
+        """See `ICloudProvider`."""
+
+    def load_balancer(self) -> None:
+        """See `ICloudProvider`."""
+
+    def has_cluster_id(self) -> bool:
+        """See `ICloudProvider`."""
+        return bool(self._config.cluster_id or self._config.cluster_tag)
+
+
+class Cloud:
+    """One region of AWS, as a configuration and this machine's surroundings lead to it.
+
+    :param clock: of the reactor.
+    :param time_of_day: its ``seconds()`` count from the epoch.
+    :ivar metadata: of the instance that we are on.
+    """
+
+    def __init__(
+        self,
+        config: AWSConfig,
+        environ: Mapping[str, str],
+        session: CloudSession,
+        clock: IReactorTime,
+        time_of_day: IReactorTime,
+        metadata: Metadata,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self._environ = environ
+        self._session = session
+        self._clock = clock
+        self._time_of_day = time_of_day
+        self._services: _Services | None = None
+
+    async def ec2(self) -> AWSAPI:
+        """Return EC2."""
+        return (await self._known()).ec2
+
+    async def instance_connect(self) -> AWSAPI:
+        """Return EC2 Instance Connect."""
+        return (await self._known()).instance_connect
+
+    async def _known(self) -> _Services:
+        if self._services is None:
+            region = self.config.region_in(self._environ) or await self.metadata.get("placement/region")
+            if not region:
+                raise CloudError("the region is not known: set Region or Zone")
+            credentials = self._credentials(region)
+            self._services = _Services(
+                region, self._api(EC2, region, credentials), self._api(INSTANCE_CONNECT, region, credentials)
+            )
+        return self._services
+
+    def _api(self, service: str, region: str, credentials: ICredentials) -> AWSAPI:
+        return AWSAPI(self._session, self._time_of_day, self.config.endpoint(service, region), credentials)
+
+    def _credentials(self, region: str) -> ICredentials:
+        sources: list[ISource] = [
+            Environment(self._environ),
+            self._shared_file(),
+            WebIdentity(self._session, self.config.endpoint(STS, region).url, self._environ),
+            Container(self._session, self._environ),
+            InstanceRole(self.metadata),
+        ]
+        found = self._chain(sources)
+        if self.config.role:
+            return self._chain([AssumedRole(self._api(STS, region, found), self.config.role)])
+        return found
+
+    def _chain(self, sources: Sequence[ISource]) -> Chain:
+        return Chain(self._clock, self._time_of_day, sources)
+
+    def _shared_file(self) -> SharedFile:
+        named = self.config.profile or self._environ.get("AWS_PROFILE", "")
+        path = self.config.credentials_file or self._environ.get("AWS_SHARED_CREDENTIALS_FILE", "")
+        return SharedFile(
+            Path(path or "~/.aws/credentials").expanduser(), named or "default", wanted=bool(named or path)
+        )
+
+
+@implementer(IInstances, ISSHKeyLease)
+class Instances:
+    """See `IInstances` and `ISSHKeyLease`; nodes are called by their private DNS names."""
+
+    def __init__(self, cloud: Cloud, clock: IReactorTime) -> None:
+        self._cloud = cloud
+        self._keys = InstanceConnect(clock, cloud.instance_connect, self._look)
+
+    async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
+        """See `IInstances`."""
+        return (await self.by_name(name)).addresses
+
+    async def node_addresses_by_provider_id(self, provider_id: str) -> Sequence[NodeAddress]:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).addresses
+
+    async def instance_id(self, name: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_name(name)).provider_id.removeprefix("aws://")
+
+    async def instance_type(self, name: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_name(name)).type
+
+    async def instance_type_by_provider_id(self, provider_id: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).type
+
+    async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
+        """See `IInstances`: each instance has the key for 60 s; `prepare_dial` has it renewed."""
+        await self._keys.push_to_all(user, key)
+
+    async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
+        """See `ISSHKeyLease`."""
+        await self._keys.prepare(user, key, host)
+
+    async def current_node_name(self, hostname: str) -> str:
+        """See `IInstances`: EC2's private DNS name, whatever *hostname* is."""
+        return await self._cloud.metadata.get("local-hostname") or hostname
+
+    async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        try:
+            found = await self.by_provider_id(provider_id)
+        except InstanceNotFound:
+            return False
+        return found.state != "terminated"
+
+    async def instance_shutdown_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).is_off
+
+    async def list_instances(self) -> Sequence[Instance]:
+        """See `IInstances`."""
+        found = await self._look()
+        self._keys.saw(found)
+        return [instance.as_instance() for instance in found]
+
+    async def by_name(self, name: str) -> EC2Instance:
+        """Return the instance of a node.
+
+        :raise InstanceNotFound: there is none.
+        """
+        if INSTANCE_ID.fullmatch(name):
+            return await describe_instance(await self._cloud.ec2(), name)
+        filters: list[Filter] = [("private-dns-name", (name,)), _THERE, *self._cloud.config.selection]
+        found = await describe_instances(await self._cloud.ec2(), filters)
+        if not found:
+            raise InstanceNotFound
+        if len(found) > 1:
+            raise CloudError(f"multiple instances found for name: {name}")
+        return found[0]
+
+    async def by_provider_id(self, provider_id: str) -> EC2Instance:
+        """Return an instance.
+
+        :raise InstanceNotFound: there is none.
+        """
+        return await describe_instance(await self._cloud.ec2(), instance_id_of(provider_id))
+
+    async def _look(self) -> list[EC2Instance]:
+        chosen = self._cloud.config.selection
+        if not chosen:
+            raise CloudError(
+                "nothing says which instances are the cluster's: "
+                "set KubernetesClusterID, KubernetesClusterTag, VPC, SubnetID or InstanceFilter"
+            )
+        return await describe_instances(await self._cloud.ec2(), [*chosen, _THERE])
+
+
+@implementer(IZones)
+class Zones:
+    """See `IZones`."""
+
+    def __init__(self, cloud: Cloud, instances: Instances) -> None:
+        self._cloud = cloud
+        self._instances = instances
+
+    async def get_zone(self) -> Zone:
+        """See `IZones`."""
+        zone = self._cloud.config.zone or await self._cloud.metadata.get("placement/availability-zone")
+        return Zone(zone, region_of(zone))
+
+    async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
+        """See `IZones`."""
+        return (await self._instances.by_provider_id(provider_id)).as_instance().zone
+
+    async def get_zone_by_node_name(self, name: str) -> Zone:
+        """See `IZones`."""
+        return (await self._instances.by_name(name)).as_instance().zone
