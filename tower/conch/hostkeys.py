@@ -29,6 +29,10 @@ class HostKeyUnknown(HostKeyRefused):
     """Nothing is known of any key of that node."""
 
 
+class HostKeyRevoked(HostKeyRefused):
+    """The key must not be used any more, whoever else knows it."""
+
+
 class HostKeys(Protocol):
     """Judges host keys."""
 
@@ -108,12 +112,12 @@ def mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
     )
 
 
-def revoked(node: Node, blob: bytes, where: str) -> HostKeyRefused:
+def revoked(node: Node, blob: bytes, where: str) -> HostKeyRevoked:
     """Return the error for a key that is revoked.
 
     :param where: the file and the line that says so.
     """
-    return HostKeyRefused(
+    return HostKeyRevoked(
         f"{named(node)} showed the host key {described(blob)}, which {where} revokes: "
         "give the node a new key",
         fingerprint(blob),

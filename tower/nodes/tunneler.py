@@ -112,10 +112,11 @@ class SSHTunneler(MultiService):
         self._key_lags_since: float | None = None
         self._list_error = self._key_error = ""
         self._installing = Until(clock, INSTALL_PERIOD, self._install_key, INSTALL_TIMEOUT)
+        self._syncing = Until(clock, SYNC_PERIOD, self._sync, SYNC_TIMEOUT)
         for timer in (
             Until(clock, HEALTH_PERIOD, self._check, HEALTH_PERIOD),
             self._installing,
-            Until(clock, SYNC_PERIOD, self._sync, SYNC_TIMEOUT),
+            self._syncing,
         ):
             timer.setServiceParent(self)  # type: ignore[no-untyped-call]
 
@@ -147,6 +148,10 @@ class SSHTunneler(MultiService):
         self._has_run = True
         self._sync_lags_since = self._key_lags_since = self._epoch()
         super().startService()  # type: ignore[no-untyped-call]
+
+    def hurry(self) -> None:
+        """List the nodes now, because something else says which there are."""
+        self._syncing.hurry()
 
     def stop(self) -> Deferred[None]:
         """List, check and install no more; open connections stay open.  `run` may be called again."""
