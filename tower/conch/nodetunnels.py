@@ -194,6 +194,16 @@ class NodeTunnels:
             f"{json.dumps(self.user, ensure_ascii=False)}?"
         )
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes of the list, whatever their tunnels are like."""
+        return [place.node for place in self._places.values()]
+
+    def at(self, node: Node) -> NodeTunnel | None:
+        """Return the tunnel to *node* if it takes streams."""
+        place = self._places.get(node.address)
+        return place.tunnel if place is not None and place.is_usable else None
+
     def states(self) -> list[NodeStatus]:
         """Return what is known of each node, those that are leaving last."""
         return [place.status() for place in (*self._places.values(), *self._leaving)]
