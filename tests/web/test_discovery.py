@@ -38,7 +38,7 @@ class DiscoveryTests(SynchronousTestCase):
             )
             self.assertEqual(
                 [s["subresource"] for s in entry["resources"][0]["subresources"]],
-                ["agents", "jointokens", "kubeconfigs"],
+                ["agents", "jointokens", "kubeconfigs", "nodes", "hostkeys"],
             )
             media, body = discovery.api_versions(accept)
             self.assertEqual((body["apiVersion"], body["items"]), (f"apidiscovery.k8s.io/{version}", []))

@@ -9,7 +9,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from tower.clusters import API_VERSION, Cluster, timestamp
-from tower.errors import NotFound
+from tower.errors import Invalid, NotFound
 from tower.jointokens import JoinTokens
 from tower.tunnels import Tunnel, Tunnels
 from tower.v1.config import KUBESPHERE_V1
@@ -51,6 +51,11 @@ class AgentsApi:
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
         """See `tower.web.clusterapi.Below`."""
+        if cluster.ssh is not None:
+            raise Invalid(
+                f"cluster {cluster.name} is of type ssh: it has no agents but nodes, and "
+                f"'tower cluster show {cluster.name}' shows them"
+            )
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 items = [self._object(cluster, agent) for agent in self._agents(cluster)]

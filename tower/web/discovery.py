@@ -51,6 +51,8 @@ RESOURCES = (
     Resource("clusters/agents", "", "Agent", ("delete", "get")),
     Resource("clusters/jointokens", "", "JoinToken", ("create",)),
     Resource("clusters/kubeconfigs", "", "Kubeconfig", ("create",)),
+    Resource("clusters/nodes", "", "Node", ("get",)),
+    Resource("clusters/hostkeys", "", "HostKey", ("delete", "get")),
     Resource("kubeconfigs", "kubeconfig", "Kubeconfig", ("create",)),
     Resource("credentials", "credential", "Credential", ("delete", "get", "list")),
 )

@@ -19,6 +19,7 @@ from .clusterapi import Below, Clock, ClusterApi
 from .credentialapi import CredentialsApi
 from .issuing import Issuer
 from .issuingapi import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsApi
+from .nodesapi import HostKeysApi, NodesApi
 
 
 def tower_api(
@@ -43,6 +44,8 @@ def tower_api(
         "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
         "jointokens": JoinTokensApi(issuer),
         "kubeconfigs": KubeconfigsApi(issuer),
+        "nodes": NodesApi(ssh_status, clock),
+        "hostkeys": HostKeysApi(store, clock),
     }
     return Api(
         {
