@@ -1,0 +1,64 @@
+"""The cluster that ``tower-proxy``'s own options are about: there, and as they say, from the start on."""
+
+from __future__ import annotations
+
+from attrs import evolve
+from twisted.logger import Logger
+
+from tower.cluster import Cluster
+from tower.clusters import Clusters
+from tower.errors import ConfigurationError, Invalid
+from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.nodes.access import check_access
+from tower.nodes.options import GivenCluster
+from tower.nodes.sshobject import check_spec
+
+_log = Logger()
+
+
+def read_access(given: GivenCluster) -> KubeAccess | None:
+    """Return what its kubeconfig says, having looked at all the rest, too; for the start of the program.
+
+    :raise ConfigurationError: something cannot work; the text names the option's file or value.
+    """
+    try:
+        check_spec(given.spec)
+        if given.kubeconfig is None:
+            return None
+        access = load_kubeconfig(given.kubeconfig)
+        check_access(access)
+    except Invalid as e:
+        raise ConfigurationError(f"cluster {given.name} of --ssh-user: {e}") from e
+    return access
+
+
+async def ensure(clusters: Clusters, given: GivenCluster, access: KubeAccess | None) -> None:
+    """Have that cluster in the store, with what the options say of it; what they leave open stays.
+
+    :raise ConfigurationError: there is one of that name that has an agent.
+    """
+    known = clusters.get(given.name)
+    if known is None:
+        await clusters.add(given.name, ssh=given.spec, access=access)
+        _log.info("cluster {name} is added, as --ssh-user says", name=given.name)
+        return
+    if known.ssh is None:
+        raise ConfigurationError(
+            f"cluster {given.name} has an agent: name another one with --ssh-cluster, or remove it with "
+            f"'tower cluster remove {given.name}'"
+        )
+
+    def edit(cluster: Cluster) -> Cluster:
+        if cluster.ssh is None:
+            return cluster
+        old = cluster.ssh
+        spec = evolve(
+            given.spec,
+            address_types=old.address_types,
+            targets=old.targets,
+            allow_system=old.allow_system,
+        )
+        return evolve(cluster, ssh=spec)
+
+    if access is not None or edit(known) != known:
+        await clusters.change(given.name, edit, access=access)
