@@ -16,9 +16,9 @@ from tower.conch.keys import ED25519, KeyPair, fingerprint
 from tower.conch.limits import Limits
 from tower.conch.requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
 from tower.conch.server import Server
+from tower.conch.signatures import ECDSA_P256
 from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 from tower.v1.config import CONFIG, PING, SERVER_VERSION
-from tower.v1.ecdsa import ECDSA_P256
 
 ECDSA_KEY = Key(ec.generate_private_key(ec.SECP256R1()))
 OLD_KEY = KeyPair.generate()

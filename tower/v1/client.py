@@ -25,13 +25,13 @@ from tower.conch.limits import DEFAULT_LIMITS, Disconnected, Limits
 from tower.conch.requests import Answer, RequestRefused, Unanswered
 from tower.conch.secure import nothing
 from tower.conch.server import USERAUTH
+from tower.conch.signatures import ECDSA_P256, verify
 from tower.conch.timers import Clock
 from tower.conch.transport import HostKeyMismatch
 from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 from tower.errors import PeerError
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
 from tower.v1.discretion import Discretion
-from tower.v1.ecdsa import ECDSA_P256, verify_ecdsa
 
 #: How long the proxy may take to answer the config, s.
 CONFIG_TIMEOUT = 10.0
@@ -136,9 +136,7 @@ class V1ClientTransport(Client):
 
     def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
         """See `Client.proves`; the key has to be of the kind that was agreed on."""
-        if self.keyAlg == ECDSA_P256:
-            return verify_ecdsa(host_key, signature, exchange_hash)
-        return super().proves(host_key, signature, exchange_hash)
+        return verify(self.keyAlg, host_key, signature, exchange_hash)
 
     def _accepted(self) -> None:
         config, self._config = self._config, None
