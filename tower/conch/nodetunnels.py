@@ -157,6 +157,7 @@ class NodeTunnels:
         self._leaving.update(dict.fromkeys(places.values()))
         for place in list(self._leaving):
             place.close("the tunnels are not needed any more")
+        self._changed()
         if not self._leaving:
             return succeed(None)
         gone: Deferred[None] = Deferred()
