@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import frozen
 from zope.interface import Interface
 
 #: The kinds of addresses a node has, by their names in Kubernetes.
@@ -58,7 +58,7 @@ class Instance:
 
     name: str
     provider_id: str
-    addresses: tuple[NodeAddress, ...] = field(converter=tuple, default=())
+    addresses: tuple[NodeAddress, ...] = ()
     type: str = ""
     zone: Zone = Zone()
     running: bool = True
@@ -84,7 +84,7 @@ class LoadBalancerStatus:
     :ivar ingress: addresses or names.
     """
 
-    ingress: tuple[str, ...] = field(converter=tuple, default=())
+    ingress: tuple[str, ...] = ()
 
 
 class ICloudProvider(Interface):
