@@ -8,7 +8,7 @@ that the sender at the far end stops.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, cast
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -87,7 +87,6 @@ class Pipe(Protocol):
         """
 
 
-@runtime_checkable
 class Lender(Pipe, Protocol):
     """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
 
@@ -96,6 +95,14 @@ class Lender(Pipe, Protocol):
 
     def commit(self, size: int) -> None:
         """Send the first *size* bytes of it."""
+
+
+def as_lender(pipe: Pipe) -> Lender | None:
+    """Return *pipe* if it is a `Lender`.
+
+    A protocol's ``isinstance`` looks at each of its attributes anew, which takes longer than to open a stream.
+    """
+    return cast(Lender, pipe) if hasattr(pipe, "lease") else None
 
 
 class Splice:
@@ -113,7 +120,7 @@ class Splice:
     def __init__(self, source: Pipe, sink: Pipe) -> None:
         self._source = source
         self._sink = sink
-        self._lender = sink if isinstance(sink, Lender) else None
+        self._lender = as_lender(sink)
         self._ended = False
         self.other: Splice | None = None
         self.forwarded = 0

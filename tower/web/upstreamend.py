@@ -17,7 +17,7 @@ from typing import TypeAlias
 from twisted.logger import Logger
 
 from tower.errors import PeerError
-from tower.pipes import Lender, Pipe, join
+from tower.pipes import Lender, Pipe, as_lender, join
 from tower.policy import CHUNKED, Refusal, Rewritten
 from tower.web import status
 from tower.web.bodies import BadBody, ChunkedBody
@@ -72,9 +72,10 @@ class AgentEnd:
         self._channel.resume()
 
     def _answers(self) -> Answers:
-        if isinstance(self._channel, Lender):
-            return DirectAnswers(self._channel, self._upstream)
-        return Answers(self._channel, self._upstream)
+        lender = as_lender(self._channel)
+        if lender is None:
+            return Answers(self._channel, self._upstream)
+        return DirectAnswers(lender, self._upstream)
 
     def received(self, data: memoryview) -> None:
         """Pass on what is allowed."""
