@@ -100,7 +100,7 @@ class Lender(Pipe, Protocol):
 def as_lender(pipe: Pipe) -> Lender | None:
     """Return *pipe* if it is a `Lender`.
 
-    A protocol's ``isinstance`` looks at each of its attributes anew, which takes longer than to open a stream.
+    A protocol's ``isinstance`` looks at all its attributes anew, which takes longer than opening a stream.
     """
     return cast(Lender, pipe) if hasattr(pipe, "lease") else None
 
