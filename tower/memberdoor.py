@@ -71,7 +71,7 @@ class MemberDoor:
             return succeed(channel)
         pipe = TLSPipe(channel, self._context, self._server_name, self._clock, self._resumption, owner=self)
         securing: Deferred[Any] = pipe.secured
-        return securing.addErrback(_not_secured)
+        return securing.addErrback(not_secured)
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
         """Return a request's head as it goes to the API server, with the credential.
@@ -93,7 +93,11 @@ class MemberDoor:
         return b"%b\r\n%b%b%b" % (line, upstream.host_line, upstream.credential_line, kept)
 
 
-def _not_secured(failure: Failure) -> None:
+def not_secured(failure: Failure) -> None:
+    """Turn what `TLSPipe.secured` fails with into what fails a stream; an errback.
+
+    :raise StreamRefused: TLS did not come about.
+    """
     error = failure.value
     if isinstance(error, ConnectFailed):
         raise StreamRefused(error.kind, str(error)) from None

@@ -1,4 +1,4 @@
-"""The API server of one cluster as its nodes reach it, and what stands in front of it: the kept credential."""
+"""The API server of one cluster as its nodes reach it, and before it the credential that is kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tower.conch.opening import StreamRefused
 from tower.connecting import connect
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member
+from tower.member import Material, Member
 from tower.memberdoor import MemberDoor
 from tower.pipes import Pipe
 from tower.policy import Upstream
@@ -90,9 +90,9 @@ class Gate:
         return b"" if self._opened is None else self._opened.member.address.encode("ascii")
 
     @property
-    def authority(self) -> bytes | None:
-        """The CAs, PEM, that verify the API server; None: those of the system, or there is no way in."""
-        return None if self._opened is None else self._opened.member.material.authority
+    def material(self) -> Material | None:
+        """The credential and whom it trusts; None while there is no way in."""
+        return None if self._opened is None else self._opened.member.material
 
     def upstream(self) -> Upstream:
         """Return what the heads of requests need.

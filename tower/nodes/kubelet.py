@@ -1,0 +1,229 @@
+"""The kubelets of a cluster that is reached by SSH: the way to each, and who may go it."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.conch.opening import StreamRefused
+from tower.errors import ClusterUnreachable, ConfigurationError
+from tower.kube.kubeconfig import KubeAccess
+from tower.member import Material, client_context
+from tower.memberdoor import not_secured
+from tower.nodes.node import Node
+from tower.nodes.nodereview import VERBS, NodeReview, Posts, Question, subresource_of
+from tower.nodes.spec import SSHSpec
+from tower.policy import Upstream
+from tower.tlspipe import TLSPipe
+from tower.web.canonical import identity_lines
+from tower.web.status import Refusal
+
+#: Where a kubelet is as its own node sees it.
+LOOPBACK = "127.0.0.1"
+
+#: How many names of nodes are told to who asked for one that is not there.
+_NAMED = 10
+
+# What would say who asks; the credential that is lent is the only one that goes there.
+_IDENTITY = re.compile(rb"(?i:host|authorization|impersonate-[^:]*|x-remote-[^:]*):[^\r\n]*\r\n")
+
+# What kubelets, and we, might read as different paths.
+_AMBIGUOUS = re.compile(rb"[%\\]|//|/\.{1,2}(?:/|\Z)")
+
+
+class Gate(Protocol):
+    """What is needed of `tower.nodes.gate.Gate`."""
+
+    @property
+    def material(self) -> Material | None:
+        """The credential that is kept; None while there is none."""
+
+    def upstream(self) -> Upstream:
+        """Return what heads need."""
+
+    def rewrite(self, head: bytes, plain: bool) -> bytes:
+        """Return a head as it goes to the API server; raises `Refusal` for whom nobody may act as."""
+
+
+class OneTunnel(Protocol):
+    """What is needed of the tunnel to one node."""
+
+    def dial(self, host: str, port: int) -> Deferred[Any]:
+        """Return a channel to *host*, as that node reaches it."""
+
+
+class Nodes(Protocol):
+    """What is needed of `tower.conch.nodetunnels.NodeTunnels`."""
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """All that are known."""
+
+    def at(self, node: Node) -> OneTunnel | None:
+        """Return the tunnel to *node*, if there is one."""
+
+    def dial(self, host: str, port: int) -> Deferred[Any]:
+        """Return a channel to *host*, as one of the nodes reaches it."""
+
+
+class Kubelets:
+    """:param clock: an ``IReactorTime``.
+    :param cluster: its name.
+    :param api: the member's.
+    :ivar draining: set it when others took their place; see `tower.memberdoor.MemberDoor`.
+    """
+
+    draining = False
+
+    def __init__(self, clock: Any, cluster: str, spec: SSHSpec, nodes: Nodes, api: Posts, gate: Gate) -> None:
+        self._clock = clock
+        self._cluster = cluster
+        self._spec = spec
+        self._nodes = nodes
+        self._gate = gate
+        self._review = NodeReview(clock, api, cluster)
+        self._trust: tuple[object, ssl.SSLContext] | None = None
+
+    def find(self, name: str) -> Node:
+        """Return the node that is called *name*.
+
+        :raise Refusal: there is none; it names some that there are.
+        """
+        nodes = self._nodes.nodes
+        for node in nodes:
+            if node.is_called(name):
+                return node
+        names = [node.name for node in nodes]
+        known = ", ".join(names[:_NAMED]) or "none"
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        raise Refusal(
+            404, f'cluster {self._cluster} has no node "{name}"; it has {known}{more}', details={"name": name}
+        )
+
+    def authorize(
+        self, user: str, groups: Sequence[str], name: str, method: bytes, path: bytes, *, upgrade: bool
+    ) -> Deferred[None] | None:
+        """Return None if *user* may do this at the node called *name*, or what fires when that is known.
+
+        :param path: as it is sent, without a query.
+        :param upgrade: it asks for another protocol: whatever the method, that is how commands are run.
+        :raise Refusal: also through the Deferred: he may not, or there is no such node, or nobody can tell.
+        :raise ClusterUnreachable: through the Deferred: the API server, which knows, was not reached.
+        """
+        node = self.find(name)
+        if self._gate.material is None:
+            raise ClusterUnreachable(f"there is no credential for cluster {self._cluster} that could be used")
+        if _AMBIGUOUS.search(path):
+            raise Refusal(400, "no escapes, backslashes, dots or empty segments in a path of a kubelet")
+        verb = "create" if upgrade else VERBS.get(method)
+        if verb is None:
+            raise Refusal(405, f"{method.decode('latin-1')} is nothing that a kubelet knows")
+        self._gate.rewrite(_AS % identity_lines(user, groups), plain=False)
+        return self._review(Question(user, tuple(groups), node.name, verb, subresource_of(path)))
+
+    def rewrite(self, head: bytes, plain: bool) -> bytes:
+        """Return a request's head as it goes to a kubelet, with the credential in it; see `authorize`."""
+        line, _, fields = head.partition(b"\r\n")
+        kept = b"".join(
+            field for field in fields.splitlines(keepends=True) if _IDENTITY.fullmatch(field) is None
+        )
+        return b"%b\r\nHost: kubelet\r\n%b%b" % (line, self._gate.upstream().credential_line, kept)
+
+    def open(self, node: str) -> Deferred[Any]:
+        """Open a stream to the kubelet of the node of that name, with its TLS up.
+
+        By the node's own tunnel; to one that has none, from another.
+
+        :raise StreamRefused: through the Deferred.
+        :raise TunnelLost: through the Deferred.
+        :raise ClusterUnreachable: through the Deferred: no node is there.
+        :raise Refusal: through the Deferred: there is no such node.
+        """
+        return Deferred.fromCoroutine(self._open(node))
+
+    async def _open(self, name: str) -> Any:
+        node, port = self.find(name), self._spec.kubelet_port
+        try:
+            context = self._context()
+        except ConfigurationError as e:
+            raise StreamRefused("failed", str(e)) from e
+        tunnel = self._nodes.at(node)
+        if tunnel is not None:
+            channel = await tunnel.dial(LOOPBACK, port)
+        else:
+            channel = await self._nodes.dial(_inner_address(node), port)
+        return await self._secure(channel, context, node)
+
+    def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:
+        pipe = TLSPipe(channel, context, node.name, self._clock, owner=self)
+        securing: Deferred[Any] = pipe.secured
+        return securing.addErrback(not_secured).addErrback(self._not_trusted)
+
+    def _not_trusted(self, failure: Failure) -> None:
+        """Say what helps where a kubelet's certificate is none that we know, as most kubelets make their own."""
+        error = failure.value
+        if not isinstance(error, StreamRefused) or error.code != "tls" or self._spec.kubelet_insecure:
+            failure.raiseException()
+        raise StreamRefused(
+            "tls",
+            f"{error}: 'tower cluster set {self._cluster} --kubelet-certificate-authority FILE' says who vouches "
+            "for its kubelets",
+        ) from None
+
+    def _context(self) -> ssl.SSLContext:
+        """Return how kubelets are verified, read anew if the file with their CA changed.
+
+        :raise ConfigurationError: there is no credential, or a file is no good.
+        """
+        material = self._gate.material
+        if material is None:
+            raise ConfigurationError(f"there is no credential for cluster {self._cluster}")
+        file = self._spec.kubelet_authority
+        try:
+            authority = Path(file).read_bytes() if file else material.authority
+        except OSError as e:
+            raise ConfigurationError(f"{file}: {e.strerror}") from e
+        if self._trust is None or self._trust[0] != authority:
+            self._trust = (
+                authority,
+                kubelet_context(material, authority, insecure=self._spec.kubelet_insecure),
+            )
+        return self._trust[1]
+
+
+def kubelet_context(material: Material, authority: bytes | None, *, insecure: bool) -> ssl.SSLContext:
+    """Return how kubelets are verified and, where the credential is a certificate, told who asks.
+
+    :param authority: CAs, PEM; None: the system's.
+    :raise ConfigurationError: something of it cannot be used.
+    """
+    access = KubeAccess(
+        server="kubelets",
+        ca_data=authority,
+        insecure=insecure,
+        client_certificate=material.certificate or None,
+        client_key=material.key or None,
+    )
+    return client_context(access)
+
+
+def _inner_address(node: Node) -> str:
+    """Return where other nodes reach *node*: at a private address if it has one."""
+    for address in sorted({node.host, *node.aliases}):
+        try:
+            if ip_address(address).is_private:
+                return address
+        except ValueError:
+            continue
+    return node.host
+
+
+#: A request that never leaves: whether somebody may be acted as is the API server's gate's to say.
+_AS = b"GET / HTTP/1.1\r\n%bHost: kubernetes\r\n\r\n"
