@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -140,12 +141,16 @@ def install_key(pattern: str, user: str, key: bytes, machines: tuple[Instance, .
 def _add_line(path: Path, public: PublicKey, comment: str) -> None:
     """Add a key to a file that others may write too; readers see the old file or the new one.
 
+    Who may read it stays as it was, and whose it is, where we may say so; a new one is its owner's alone.
+
     :raise OSError: it cannot be.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = None
     try:
         with path.open("rb") as file:
             old = file.read(_FILE_LIMIT + 1)
+            status = os.fstat(file.fileno())
     except FileNotFoundError:
         old = b""
     if len(old) > _FILE_LIMIT:
@@ -160,6 +165,10 @@ def _add_line(path: Path, public: PublicKey, comment: str) -> None:
     descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if status is not None:
+                os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+                if os.geteuid() == 0:
+                    os.fchown(descriptor, status.st_uid, status.st_gid)
             file.write(old + public.line.encode() + b" " + comment.encode() + b"\n")
         os.replace(draft, path)
     except BaseException:
