@@ -15,6 +15,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from email.utils import formatdate
 from itertools import count
 from typing import Any
 from urllib.parse import parse_qs
@@ -419,7 +420,9 @@ class GCE:
         if ask.method != "POST" or ask.body.decode() != self.alternate_body:
             raise Refusal(error(400, "invalid", "Bad Request"))
         token, life = self._issue()
-        return Reply(body={"accessToken": token, "expireTime": _rfc3339(self._seconds() + life)})
+        date = formatdate(self._seconds(), usegmt=True)
+        body = {"accessToken": token, "expireTime": _rfc3339(self._seconds() + life)}
+        return Reply(200, body, {"Date": date})
 
     def _grant(self, ask: Ask) -> Reply:
         form = {name: values[-1] for name, values in parse_qs(ask.body.decode()).items()}
