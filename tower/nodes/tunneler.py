@@ -111,6 +111,7 @@ class SSHTunneler(MultiService):
         self._sync_lags_since: float | None = None
         self._key_lags_since: float | None = None
         self._list_error = self._key_error = ""
+        self._listed: frozenset[str] | None = None
         self._installing = Until(clock, INSTALL_PERIOD, self._install_key, INSTALL_TIMEOUT)
         self._syncing = Until(clock, SYNC_PERIOD, self._sync, SYNC_TIMEOUT)
         for timer in (
@@ -196,6 +197,9 @@ class SSHTunneler(MultiService):
         self.tunnels.update(nodes)
         self._list_error = ""
         self._last_sync = self._sync_lags_since = self._epoch()
+        before, self._listed = self._listed, frozenset(addresses)
+        if before is not None and self._listed - before:
+            self._installing.hurry()  # the newcomers may not have the key
 
     def _ensure_key(self) -> None:
         try:
