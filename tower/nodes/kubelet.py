@@ -167,14 +167,14 @@ class Kubelets:
         return securing.addErrback(not_secured).addErrback(self._not_trusted)
 
     def _not_trusted(self, failure: Failure) -> None:
-        """Say what helps where a kubelet's certificate is none that we know, as most kubelets make their own."""
+        """Say what helps where nobody vouches for a kubelet: mostly it made its own certificate."""
         error = failure.value
         if not isinstance(error, StreamRefused) or error.code != "tls" or self._spec.kubelet_insecure:
             failure.raiseException()
         raise StreamRefused(
             "tls",
-            f"{error}: 'tower cluster set {self._cluster} --kubelet-certificate-authority FILE' says who vouches "
-            "for its kubelets",
+            f"{error}: 'tower cluster set {self._cluster} --kubelet-certificate-authority FILE' says who "
+            "vouches for its kubelets",
         ) from None
 
     def _context(self) -> ssl.SSLContext:

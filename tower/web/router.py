@@ -7,8 +7,8 @@ and what follows `/clusters/<name>/targets/<target>` that target's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred
 
@@ -42,7 +42,13 @@ _CLUSTER = re.compile(rb"/clusters/([^/?]*)")
 _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
 _TO_TARGET = re.compile(_TARGET.pattern + rb"(?=[/?]|\Z)")
+#: The target below which the kubelets of a cluster's nodes are.
+KUBELET = "kubelet"
+_TO_NODE = re.compile(rb"/([A-Za-z0-9](?:[-.:_A-Za-z0-9]{0,251}[A-Za-z0-9])?)(?=[/?]|\Z)")
 _PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
+#: Tells whether nodes are listed, and keys are installed, as often as they should; upstream's name for it.
+_SSH_TUNNEL = b"/healthz/ssh-tunnel"
+_SSH_TUNNEL_CHECK = b"SSH Tunnel Check"
 _PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(_PROBES, OK)}
 _KUBERNETES = frozenset(
     {b"api", b"apis", b"openapi", b"version", b"healthz", b"livez", b"readyz", b"metrics"}
@@ -53,6 +59,32 @@ _OWN_TOKEN = PREFIX.encode()
 
 #: Gets an agent's connection and every byte of it so far.
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
+#: Says what is wrong; an empty text when nothing is.
+Check: TypeAlias = Callable[[], str]
+
+
+class Kubelets(Protocol):
+    """What is needed of `tower.nodes.kubelet.Kubelets`."""
+
+    def authorize(
+        self, user: str, groups: Sequence[str], name: str, method: bytes, path: bytes, *, upgrade: bool
+    ) -> Deferred[None] | None:
+        """Return None if *user* may do this at the node called *name*, or what fires when he may.
+
+        :raise TowerError: also through the Deferred: he may not, or nobody can tell.
+        """
+
+
+#: Returns the kubelets of a cluster; None where they are no target, or a target as all others are.
+FindKubelets: TypeAlias = Callable[[str], Kubelets | None]
+
+
+def _nothing_wrong() -> str:
+    return ""
+
+
+def _no_kubelets(_cluster: str) -> None:
+    return None
 
 
 class _ClusterRouter:
@@ -89,6 +121,7 @@ class FrontDoor(_ClusterRouter):
     :param api: answers the requests to Tower's own API, for those who passed the chain.
     :param take_agent: gets the connections of agents.
     :param ready: says whether requests can be served; for `/readyz`.
+    :param ssh_tunnel: for `/healthz/ssh-tunnel`.
     """
 
     def __init__(
@@ -99,12 +132,17 @@ class FrontDoor(_ClusterRouter):
         take_agent: TakeAgent,
         rights: Rights,
         ready: Callable[[], bool] = lambda: True,
+        *,
+        ssh_tunnel: Check = _nothing_wrong,
+        kubelets: FindKubelets = _no_kubelets,
     ) -> None:
         super().__init__(chain, rights)
         self._who = who
         self._api = api
         self._agent = HandOver(take_agent)
         self._ready = ready
+        self._ssh_tunnel = ssh_tunnel
+        self._kubelets = kubelets
         self._ways: dict[bytes, _Way] = {}
 
     def _route(self, request: Request) -> Answer:
@@ -134,6 +172,8 @@ class FrontDoor(_ClusterRouter):
         _plain(path)
         if path in _PROBES:
             return self._probe(request, path)
+        if path == _SSH_TUNNEL:
+            return _checked(request, _SSH_TUNNEL_CHECK, self._ssh_tunnel)
         if path == b"/version":
             return _version(request)
         if path == b"/agent":
@@ -156,9 +196,19 @@ class FrontDoor(_ClusterRouter):
         target = match[1].decode("ascii") if match is not None else ""
         if match is None or target == KUBERNETES:
             return self._chain(request, cluster, lambda: _no_target(cluster, target))
+        if target == KUBELET and (kubelets := self._kubelets(cluster)) is not None:
+            return self._to_kubelet(request, cluster, kubelets, match.end())
         prefix = request.target[: match.end()]
         way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, target))
         return self._follow(request, way)
+
+    def _to_kubelet(self, request: Request, cluster: str, kubelets: Kubelets, end: int) -> Answer:
+        match = _TO_NODE.match(request.target, end)
+        if match is None:
+            return self._chain(request, cluster, lambda: _no_node(cluster))
+        node, prefix = match[1].decode("ascii"), request.target[: match.end()]
+        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, f"{KUBELET}/{node}"))
+        return self._chain(request, cluster, lambda: _admitted(request, kubelets, node, way))
 
     def _new_way(self, name: bytes) -> _Way:
         _plain(name)
@@ -228,10 +278,14 @@ class OpenClusterPort(ClusterPort):
 
 
 class PlainPort:
-    """The router of the port without TLS: for agents and for health checks, and for nobody else."""
+    """The router of the port without TLS: for agents and for health checks, and for nobody else.
 
-    def __init__(self, take_agent: TakeAgent) -> None:
+    :param ssh_tunnel: for `/healthz/ssh-tunnel`.
+    """
+
+    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = _nothing_wrong) -> None:
         self._agent = HandOver(take_agent)
+        self._ssh_tunnel = ssh_tunnel
 
     def __call__(self, request: Request) -> Answer:
         """Return where *request* goes."""
@@ -242,6 +296,8 @@ class PlainPort:
         if answer is not None:
             _only_read(request)
             return answer
+        if path == _SSH_TUNNEL:
+            return _checked(request, _SSH_TUNNEL_CHECK, self._ssh_tunnel)
         raise Refusal(
             404,
             "this port is for agents alone; clusters and Tower's API are served with TLS, on --secure-port",
@@ -277,6 +333,32 @@ def _no_target(cluster: str, target: str) -> Outcome:
     if target == KUBERNETES:
         raise Refusal(403, f"the target {target} is the API server: send requests to /clusters/{cluster}/")
     raise Refusal(404, f"a target is at /clusters/{cluster}/targets/TARGET/, and that is no name for one")
+
+
+def _no_node(cluster: str) -> Outcome:
+    raise Refusal(404, f"a kubelet is at /clusters/{cluster}/targets/{KUBELET}/NODE/")
+
+
+def _admitted(request: Request, kubelets: Kubelets, node: str, way: _Way) -> Answer:
+    """Return the way to a kubelet once its cluster says that the user may go it."""
+    identity: Any = request.identity
+    path = request.target[len(way.relay.prefix) :].partition(b"?")[0]
+    asking = kubelets.authorize(
+        identity.user, identity.groups, node, request.method, path, upgrade=bool(request.fields.upgrade)
+    )
+    if asking is None:
+        return way.relay
+    return asking.addCallback(lambda _: way.relay)
+
+
+def _checked(request: Request, name: bytes, check: Check) -> Response:
+    """Answer as kube-apiserver answers who asks for one of its health checks."""
+    _only_read(request)
+    problem = check()
+    if problem:
+        return Response(500, problem.encode() + b"\n", _TEXT)
+    verbose = b"verbose" in request.target.partition(b"?")[2].split(b"&")
+    return Response(200, b"[+]%b ok\nhealthz check passed\n" % name, _TEXT) if verbose else OK
 
 
 def _plain(path: bytes) -> None:
