@@ -34,6 +34,7 @@ class FakeTunnel:
         self.opening: Deferred[None] | None = None
         self.cancelled = False
         self.dials: list[tuple[str, int, float, Deferred[Any]]] = []
+        self.given_up = 0
         self.calls: list[str] = []
 
     # What the list does
@@ -49,9 +50,12 @@ class FakeTunnel:
 
     def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
         """Wait for the test to answer."""
-        opening: Deferred[Any] = Deferred()
+        opening: Deferred[Any] = Deferred(self._give_up)
         self.dials.append((host, port, timeout, opening))
         return opening
+
+    def _give_up(self, _: Deferred[Any]) -> None:
+        self.given_up += 1
 
     def close(self, reason: str) -> None:
         """Go."""

@@ -246,7 +246,7 @@ class Place:
         self.check()
 
     def check(self) -> None:
-        """Look at its health now, unless that is being done."""
+        """Look at its health now, unless that is being done; where nobody can, believe that it is well."""
         tunnel, health = self.tunnel, self._shared.health
         if tunnel is None or self._checking is not None:
             return
@@ -286,7 +286,8 @@ class Place:
         if self.tunnel is not None and not self._left:
             self._suspicion = why
             self._is_as_well_as_known()
-            self.check()
+            if self._shared.health is not None:
+                self.check()
 
     def works(self) -> None:
         """Note that something went through it."""
