@@ -98,7 +98,7 @@ class CommandTests(harness.TowerTestCase):
         for extra, word in (
             (("--nodes", "node1,node1:22"), "node1"),
             (("--nodes", "core@node1"), "user"),
-            (("--nodes", "node1", "--nodes-file", str(nodes)), "nodesFile"),
+            (("--nodes", "node1", "--nodes-file", str(nodes)), "--nodes-file"),
             (("--cloud-provider", "clouds-r-us"), "clouds-r-us"),
             (("--cloud-config", str(nodes)), "cloudProvider"),
             (("--ssh-host-keys", "maybe"), "maybe"),

@@ -83,7 +83,7 @@ class ReadingTests(ApiTestCase):
             self.assertEqual(names, ["Name", "Enabled", "Available", "Port", "Version", "Last seen", "Age"])
             (row,) = answer["rows"]
             self.assertEqual(row["cells"][:7], ["alpha", True, "Unknown", "6000", "1.2.3", "now", "0s"])
-            self.assertEqual(row["cells"][7:9], [1, "4.2ms"])
+            self.assertEqual(row["cells"][7:9], ["1", "4.2ms"])
             self.assertEqual(row["object"]["metadata"]["name"], "alpha")
         self.tunnels.remove(tunnel)
         self.clock.advance(42)

@@ -113,6 +113,12 @@ def _clusters(commands: Commands[Parser]) -> None:
             "take one agent's key back, or a token of old agents",
             "Its tunnels end at once; it needs a new join token to come back.",
         ),
+        (
+            "forget-host-key",
+            clusters.forget_host_key,
+            "forget the host key that was learned of a node",
+            "The key that it shows next is learned: compare it with 'ssh-keygen -lf' on the node first.",
+        ),
     ):
         command = _command(inner, name, summary, more)
         command.add_argument("name", metavar="NAME", help="name of the cluster")
@@ -134,6 +140,8 @@ def _clusters(commands: Commands[Parser]) -> None:
             )
         if name in ("add", "set"):
             nodes.add_arguments(command)
+        if name == "forget-host-key":
+            command.add_argument("node", metavar="NODE", help="its name, its host, or host:port")
         if name == "revoke":
             command.add_argument(
                 "fingerprint",

@@ -11,9 +11,13 @@ from tower.web.table import TABLES
 from . import nodes, output
 from .client import GROUP_PATH, Client, quoted
 from .errors import CallFailed, CommandFailed
+from .nodeview import node_facts, node_tables
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
+
+#: What is left out around IPv6 addresses in a path.
+_BRACKETS = str.maketrans("", "", "[]")
 
 #: The flags without which there is no cluster of type ssh.
 _NEEDED = ("ssh-user", "ssh-keyfile", "member-kubeconfig")
@@ -60,7 +64,8 @@ def add(client: Client, options: argparse.Namespace) -> str:
         "spec": {"enable": True, "connection": connection},
     }
     try:
-        client.call("POST", f"{GROUP_PATH}/clusters", body)
+        with nodes.told_by_flag():
+            client.call("POST", f"{GROUP_PATH}/clusters", body)
     except CallFailed as e:
         if e.reason == "AlreadyExists":
             raise CommandFailed(
@@ -97,7 +102,8 @@ def change(client: Client, options: argparse.Namespace) -> str:
         raise CommandFailed("nothing to change: 'tower cluster set --help' shows the flags")
     if "ssh" in said:
         said["ssh"] = nodes.with_one_source(said["ssh"])
-    call_cluster(client, "PATCH", options.name, body={"spec": {"connection": said}}, content=_MERGE)
+    with nodes.told_by_flag():
+        call_cluster(client, "PATCH", options.name, body={"spec": {"connection": said}}, content=_MERGE)
     return f"cluster {options.name} changed"
 
 
@@ -122,7 +128,10 @@ def show(client: Client, options: argparse.Namespace) -> str:
     cluster = call_cluster(client, "GET", options.name)
     if options.output != "table":
         return _structured(cluster, options.output)
-    parts = [output.pairs(_facts(cluster)), _conditions(cluster), _agents(client, options.name)]
+    is_ssh = cluster["spec"].get("connection", {}).get("type") == "ssh"
+    below = node_tables if is_ssh else _agents
+    facts = [*_facts(cluster), *(node_facts(cluster) if is_ssh else ())]
+    parts = [output.pairs(facts), _conditions(cluster), below(client, options.name)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -166,6 +175,21 @@ def revoke(client: Client, options: argparse.Namespace) -> str:
 def fingerprint_segment(fingerprint: str) -> str:
     """Return an OpenSSH *fingerprint* as an element of a path, where no slash may stand (RFC 4648, 5)."""
     return fingerprint.replace("+", "-").replace("/", "_")
+
+
+def forget_host_key(client: Client, options: argparse.Namespace) -> str:
+    """Have a node's next host key learned anew."""
+    name, node = options.name, options.node
+    try:
+        call_cluster(client, "DELETE", name, f"/hostkeys/{quoted(node.translate(_BRACKETS))}")
+    except CallFailed as e:
+        if e.reason != "NotFound":
+            raise
+        raise CommandFailed(
+            f"no host key of {node} was learned in cluster {name}: "
+            f"'tower cluster show {name}' lists its nodes"
+        ) from e
+    return f"host key of node {node} of cluster {name} forgotten; the one that it shows next is learned"
 
 
 def _switch(client: Client, name: str, *, on: bool) -> str:

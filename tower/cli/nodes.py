@@ -5,16 +5,21 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from attrs import frozen
 
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
-from tower.kube.selfcontained import self_contained
+from tower.kube.selfcontained import self_contained, warnings_of
 
-from .errors import CommandFailed
+from .errors import CallFailed, CommandFailed
+
+#: Where objects have what the flags say.
+_PLACE = "spec.connection.ssh"
 
 #: Flags that together say who lists the nodes; naming one of them forgets the others.
 _SOURCES = ("nodes", "nodesFile", "cloudProvider", "cloudConfig")
@@ -101,6 +106,14 @@ _SWITCHES: Sequence[_Flag] = (
 )
 
 
+#: How errors begin that are about what a flag says.
+_PLACES = (
+    *((f"{_PLACE}.{flag.field}", flag.name) for flag in sorted(_FLAGS, key=lambda flag: -len(flag.field))),
+    (f"{_PLACE}.targets", "target"),
+    ("spec.connection.kubeconfig", "member-kubeconfig"),
+)
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Have *command* take the flags of clusters of type ssh.  Files are on the proxy's machine, but K."""
     group = command.add_argument_group(
@@ -154,6 +167,19 @@ def connection(options: argparse.Namespace) -> dict[str, Any]:
     return said
 
 
+@contextmanager
+def told_by_flag() -> Iterator[None]:
+    """Have errors name flags in place of the fields that they stand for."""
+    try:
+        yield
+    except CallFailed as e:
+        text = str(e)
+        for start, flag in _PLACES:
+            if text.startswith(start):
+                raise CommandFailed(f"--{flag}{text.removeprefix(start)}") from e
+        raise
+
+
 def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:
     """Return *ssh* so that who listed the nodes before does no longer, if somebody else does now."""
     if not any(ssh.get(name) for name in _SOURCES[:3]):
@@ -171,7 +197,10 @@ def _target(text: str) -> tuple[str, str | None]:
 def _kubeconfig(path: str) -> str:
     """Return the kubeconfig at *path* in base64, with what it names by file in it."""
     try:
-        data = self_contained(load_kubeconfig(path))
+        access = load_kubeconfig(path)
+        data = self_contained(access)
     except ConfigurationError as e:
         raise CommandFailed(f"--member-kubeconfig: {e}") from e
+    for text in warnings_of(access):
+        print(f"tower: note: --member-kubeconfig: {text}", file=sys.stderr)
     return base64.b64encode(data).decode("ascii")

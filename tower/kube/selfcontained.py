@@ -47,5 +47,15 @@ def self_contained(access: KubeAccess) -> bytes:
     return json.dumps(content).encode("ascii")  # JSON is YAML
 
 
+def warnings_of(access: KubeAccess) -> list[str]:
+    """Return what somebody should know who gives *access* away to be used from elsewhere."""
+    found = []
+    if access.insecure:
+        found.append("insecure-skip-tls-verify: whoever is on the way can pose as the API server")
+    if not (access.token or access.token_file or access.client_certificate):
+        found.append("there is no credential in it: the API server will refuse nearly everything")
+    return found
+
+
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")

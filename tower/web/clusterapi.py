@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -14,7 +13,9 @@ from tower.tunnels import Tunnels
 
 from . import discovery
 from .api import Call
-from .clusterobject import COLUMNS, is_version, patched, read_access, read_wish, unknown_fields
+from .clusterobject import is_version, patched, read_access, read_wish
+from .clustertable import COLUMNS
+from .fieldvalidation import check_fields, kubeconfig_warnings, written
 from .issuing import Published
 from .outcome import Outcome, Response, StreamingResponse
 from .selectors import Requirement, parse_fields, parse_labels, read_fields
@@ -179,8 +180,9 @@ class ClusterApi:
 
     async def _create(self, call: Call) -> Response:
         value = await call.read()
-        warnings = _check_fields(call, value)
+        warnings = check_fields(call, value)
         wish, access = read_wish(value), read_access(value)
+        warnings += kubeconfig_warnings(access)
         if wish.ssh is not None and access is None:
             raise Invalid(
                 "spec.connection.kubeconfig: required for type 'ssh': a kubeconfig in base64, with the "
@@ -209,20 +211,21 @@ class ClusterApi:
                 ssh=wish.ssh,
                 access=access,
             )
-        return _written(self._shown(call, cluster), 201, warnings)
+        return written(self._shown(call, cluster), 201, warnings)
 
     async def _patch(self, call: Call, name: str) -> Response:
         media = call.content_type.partition(";")[0].strip().lower()
         if media != _MERGE_PATCH:
             raise Refusal(415, f"a patch of type {media or 'none'} is not supported: send {_MERGE_PATCH}")
         patch = await call.read()
-        warnings = _check_fields(call, patch)
+        warnings = check_fields(call, patch)
         version, access = _version_in(patch), read_access(patch)
+        warnings += kubeconfig_warnings(access)
         if call.dry_run:
             cluster = patched(self._clusters.require(name), patch)
         else:
             cluster = await self._clusters.change(name, lambda old: patched(old, patch), version, access)
-        return _written(self._shown(call, cluster), 200, warnings)
+        return written(self._shown(call, cluster), 200, warnings)
 
     async def _delete(self, call: Call, name: str) -> Response:
         options = await call.read()
@@ -265,32 +268,3 @@ def _version_in(patch: dict[str, Any]) -> int | None:
     if not is_version(version):
         raise Refusal(422, f"metadata.resourceVersion: {version!r}: must be one that was read here")
     return int(version)
-
-
-def _check_fields(call: Call, value: dict[str, Any]) -> list[str]:
-    """Return what to warn of; see Kubernetes' field validation.
-
-    :raise Refusal: there are fields that we do not know, and the client wants none.
-    """
-    wanted = call.query.get("fieldValidation") or "Warn"
-    if wanted not in ("Ignore", "Warn", "Strict"):
-        raise Refusal(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
-    if wanted == "Ignore":
-        return []
-    texts = [f'unknown field "{path}"' for path in unknown_fields(value)]
-    if texts and wanted == "Strict":
-        raise Refusal(400, f"strict decoding error: {', '.join(texts)}")
-    return texts
-
-
-def _written(item: Object, code: int, warnings: list[str]) -> Response:
-    body = json.dumps(item, separators=(",", ":")).encode()
-    notes = tuple((b"Warning", _warning(text)) for text in warnings[:10])
-    return Response(code, body, (_JSON_TYPE, *notes))
-
-
-def _warning(text: str) -> bytes:
-    """Return the value of a `Warning` header, as kube-apiserver writes them (RFC 7234 section 5.5)."""
-    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)[:200]
-    quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
-    return f'299 - "{quoted}"'.encode("ascii")

@@ -1,4 +1,4 @@
-"""What a client may write into a cluster's object, and how a table shows one.  Sans-IO."""
+"""What a client may write into a cluster's object.  Sans-IO."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tower.nodes.spec import SSHSpec
 from tower.nodes.sshobject import NAMES, PLACE, check_spec, read_spec
 
 from .status import Refusal
-from .table import Cell, Column, Object, age_column, human_duration, name_column, seconds_since
 
 _METADATA = frozenset(
     {
@@ -131,7 +130,7 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
         str(metadata.get("uid") or ""),
         None if version is None else int(version),
         _port(connection),
-        _ssh(connection),
+        _ssh(str(name), connection),
     )
 
 
@@ -159,7 +158,7 @@ def read_access(value: Mapping[str, Any]) -> KubeAccess | None:
     return access
 
 
-def _ssh(connection: Mapping[str, Any]) -> SSHSpec | None:
+def _ssh(name: str, connection: Mapping[str, Any]) -> SSHSpec | None:
     kind = connection.get("type", "proxy")
     if kind not in ("proxy", "ssh"):
         raise Invalid(
@@ -171,7 +170,7 @@ def _ssh(connection: Mapping[str, Any]) -> SSHSpec | None:
     for key in ("ssh", "kubeconfig"):
         if connection.get(key) is not None:
             raise Invalid(
-                f"spec.connection.{key}: is for clusters of type 'ssh': leave it out, or change type"
+                f"spec.connection.{key}: is for clusters of type 'ssh', and cluster {name} is of type 'proxy'"
             )
     return None
 
@@ -237,59 +236,3 @@ def merge(value: Any, patch: Any) -> Any:
         else:
             merged[key] = merge(merged.get(key), change)
     return merged
-
-
-def _available(item: Object, _now: float) -> str:
-    kind = "NodesAvailable" if _is_ssh(item) else "AgentAvailable"
-    for condition in item["status"]["conditions"]:
-        if condition["type"] == kind:
-            return str(condition["status"])
-    return "Unknown"
-
-
-def _is_ssh(item: Object) -> bool:
-    return bool(item["spec"]["connection"]["type"] == "ssh")
-
-
-def _last_seen(item: Object, now: float) -> Cell:
-    if item["status"].get("agents"):
-        return "now"
-    seconds = seconds_since(item["status"].get("lastSeen"), now)
-    return "not yet" if seconds is None else f"{human_duration(seconds)} ago"
-
-
-def _round_trip(item: Object, _now: float) -> Cell:
-    value = item["status"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
-
-
-COLUMNS = (
-    name_column("Name of the cluster."),
-    Column("Enabled", "Whether the cluster may be used.", lambda item, _: item["spec"]["enable"], "boolean"),
-    Column("Available", "Whether an agent is connected, or a node can be used.", _available),
-    Column(
-        "Port",
-        "The cluster's own port on the proxy.",
-        lambda item, _: str(item["spec"]["connection"].get("kubernetesAPIServerPort", "")),
-    ),
-    Column("Version", "Version of the agent.", lambda item, _: item["status"].get("agentVersion", "")),
-    Column("Last seen", "When an agent was last connected.", _last_seen),
-    age_column(),
-    Column(
-        "Agents",
-        "How many agents are connected.",
-        lambda item, _: item["status"].get("agents", 0),
-        "integer",
-        priority=1,
-    ),
-    Column("Round trip", "To an agent and back.", _round_trip, priority=1),
-    Column(
-        "Type", "The way into the cluster.", lambda item, _: item["spec"]["connection"]["type"], priority=1
-    ),
-    Column(
-        "Endpoint",
-        "Where users reach the cluster.",
-        lambda item, _: item["spec"]["connection"].get("kubernetesAPIEndpoint", ""),
-        priority=1,
-    ),
-)

@@ -53,6 +53,74 @@ def _kind_properties() -> dict[str, Any]:
     }
 
 
+def _number(description: str, kind: str = "integer") -> dict[str, Any]:
+    return {"type": kind, "description": description}
+
+
+def _flag(description: str) -> dict[str, Any]:
+    return {"type": "boolean", "description": description}
+
+
+def _texts(description: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "string"}, "description": description}
+
+
+def _ssh() -> dict[str, Any]:
+    return _object(
+        "How the nodes are reached, for type ssh.  Files are on the proxy's machine, by absolute path.",
+        {
+            "user": _text("Who logs in on the nodes."),
+            "keyFile": _text("The private key; made if there is none."),
+            "hostKeys": _text("How nodes prove who they are: known-hosts, accept-new or insecure-ignore."),
+            "knownHosts": _text("Their host keys, as OpenSSH keeps them; ssh's own files by default."),
+            "nodes": _texts("The nodes, HOST:PORT each."),
+            "nodesFile": _text("File with one node in a line."),
+            "cloudProvider": _text("Cloud that lists the nodes and installs the key."),
+            "cloudConfig": _text("File for the cloud provider."),
+            "addressTypes": _texts("Which of a listed node's addresses is dialled, the preferred one first."),
+            "sshPort": _number("Port of nodes that are given without one."),
+            "kubeletPort": _number("Port of the kubelets; 0: they are no target."),
+            "kubeletCertificateAuthority": _text(
+                "CAs that verify the kubelets; the API server's by default."
+            ),
+            "insecureSkipKubeletTLSVerify": _flag("Do not verify the kubelets."),
+            "targets": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Addresses as the nodes see them, HOST:PORT, for streams, by name.",
+            },
+            "allowSystemIdentities": _flag("Let users act as the system's own identities."),
+        },
+    )
+
+
+def _ssh_status() -> dict[str, Any]:
+    node = _object(
+        "One node.",
+        {
+            "name": _text("What the cluster calls it."),
+            "address": _text("HOST:PORT of its sshd."),
+            "state": _text("Of its tunnel: connecting, open, degraded, leaving or failed."),
+            "since": _text("When it came into this state.", format="date-time"),
+            "streams": _number("How many are open."),
+            "hostKey": _text("Fingerprint of its host key."),
+            "roundTripMilliseconds": _number("To its sshd and back, ms.", "number"),
+            "lastCheck": _text("When its health was last looked at.", format="date-time"),
+            "error": _text("What last went wrong with it."),
+        },
+    )
+    return _object(
+        "What is known of the nodes, for type ssh.",
+        {
+            "usableNodes": _number("How many nodes have a tunnel that carries streams."),
+            "nodes": {"type": "array", "items": node, "description": "The nodes."},
+            "lastSync": _text("When the nodes were last listed.", format="date-time"),
+            "lastKeyInstall": _text("When the key was last installed.", format="date-time"),
+            "lastError": _text("What last went wrong, without a node of its own."),
+        },
+    )
+
+
 def _cluster() -> dict[str, Any]:
     condition = _object(
         "One observation.",
@@ -67,29 +135,43 @@ def _cluster() -> dict[str, Any]:
     connection = _object(
         "The way into the cluster.",
         {
-            "type": _text("Always proxy: the cluster's agent dials out."),
+            "type": _text("proxy: the cluster's agent dials out; ssh: its nodes are reached by SSH."),
             "kubernetesAPIEndpoint": _text("URL that users reach the cluster at; read only."),
-            "kubernetesAPIServerPort": {
-                "type": "integer",
-                "description": "The cluster's own port on the proxy; given when it is added, or chosen.",
-            },
+            "kubernetesAPIServerPort": _number(
+                "The cluster's own port on the proxy; given when it is added, or chosen."
+            ),
+            "ssh": _ssh(),
+            "kubeconfig": _text(
+                "For type ssh, a kubeconfig with the API server's address as the nodes see it.  Never shown.",
+                format="byte",
+            ),
         },
     )
     spec = _object(
         "What is wanted of the cluster.",
         {
-            "enable": {"type": "boolean", "description": "Whether the cluster may be used; true by default."},
+            "enable": _flag("Whether the cluster may be used; true by default."),
             "connection": connection,
+        },
+    )
+    member = _object(
+        "The credential that the proxy keeps, for type ssh.",
+        {
+            "server": _text("URL of the API server, as the nodes see it."),
+            "credential": _text("certificate, token or none."),
+            "expirationTimestamp": _text("When it ends, if that is known.", format="date-time"),
         },
     )
     status = _object(
         "What is known of the cluster; read only.",
         {
             "conditions": {"type": "array", "items": condition, "description": "Observations."},
-            "agents": {"type": "integer", "description": "How many agents are connected."},
+            "agents": _number("How many agents are connected, for type proxy."),
             "agentVersion": _text("Version of a connected agent."),
-            "lastSeen": _text("When an agent was last connected.", format="date-time"),
-            "roundTripMilliseconds": {"type": "number", "description": "To an agent and back, ms."},
+            "lastSeen": _text("When an agent or a node was last connected.", format="date-time"),
+            "roundTripMilliseconds": _number("To an agent or a node and back, ms.", "number"),
+            "member": member,
+            "ssh": _ssh_status(),
         },
     )
     return _object(
@@ -104,7 +186,7 @@ def _credential() -> dict[str, Any]:
         {
             "cluster": _text("The cluster it is for; empty for Tower's own API."),
             "user": _text("Whose it is."),
-            "groups": {"type": "array", "items": {"type": "string"}, "description": "Groups of the user."},
+            "groups": _texts("Groups of the user."),
             "auth": _text("cert or token."),
             "expirationTimestamp": _text("When it ends.", format="date-time"),
         },

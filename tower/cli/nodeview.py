@@ -1,0 +1,79 @@
+"""What `tower cluster show` says of a cluster of type ssh: how it is reached, and its nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tower.web.table import TABLES
+
+from . import output
+from .client import GROUP_PATH, Client
+
+
+def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
+    """Return how the cluster is reached, and what was done last to keep it so."""
+    ssh = cluster["spec"]["connection"].get("ssh", {})
+    status = cluster.get("status", {})
+    member, live = status.get("member", {}), status.get("ssh", {})
+    credential = member.get("credential", "none: give it with --member-kubeconfig")
+    if end := member.get("expirationTimestamp"):
+        credential += f", until {end}"
+    facts: list[tuple[str, object]] = [
+        ("API server", member.get("server")),
+        ("Credential", credential),
+        ("SSH user", ssh.get("user")),
+        ("SSH key", ssh.get("keyFile")),
+        ("Host keys", _host_keys(ssh)),
+        ("Nodes from", _source(ssh)),
+        ("Kubelets", _kubelets(ssh)),
+    ]
+    facts += [(f"Target {name}", address) for name, address in sorted(ssh.get("targets", {}).items())]
+    if ssh.get("allowSystemIdentities"):
+        facts.append(("Identities", "users may act as those of the system"))
+    facts.append(("Last sync", live.get("lastSync") or "not yet"))
+    if ssh.get("cloudProvider"):
+        facts.append(("Last key", live.get("lastKeyInstall") or "not yet installed"))
+    if live.get("lastError"):
+        facts.append(("Last error", live["lastError"]))
+    return facts
+
+
+def node_tables(client: Client, name: str) -> str:
+    """Return the nodes of cluster *name*, and below them what went wrong with which."""
+    answer = client.call("GET", f"{GROUP_PATH}/clusters/{name}/nodes", accept=TABLES[0])
+    titles = [definition["name"] for definition in answer["columnDefinitions"]]
+    rows = [row["cells"] for row in answer.get("rows") or []]
+    if not rows:
+        return "no nodes are known yet"
+    errors = [(row[0], row[titles.index("Error")]) for row in rows if row[titles.index("Error")]]
+    tables = [output.table(answer)]
+    if errors:
+        tables.append(output.columns(("Node", "Error"), errors))
+    return "\n\n".join(tables)
+
+
+def _host_keys(ssh: dict[str, Any]) -> str:
+    mode = ssh.get("hostKeys", "")
+    if mode == "insecure-ignore":
+        return "not looked at (insecure-ignore)"
+    place = ssh.get("knownHosts") or "~/.ssh/known_hosts, /etc/ssh/ssh_known_hosts"
+    return f"{place}, else learned (accept-new)" if mode == "accept-new" else place
+
+
+def _source(ssh: dict[str, Any]) -> str:
+    if provider := ssh.get("cloudProvider"):
+        config = ssh.get("cloudConfig")
+        return f"cloud {provider} ({config})" if config else f"cloud {provider}"
+    if nodes := ssh.get("nodes"):
+        return f"a list of {len(nodes)}"
+    return str(ssh.get("nodesFile") or "its API server")
+
+
+def _kubelets(ssh: dict[str, Any]) -> str:
+    port = ssh.get("kubeletPort")
+    if not port:
+        return "no target"
+    if ssh.get("insecureSkipKubeletTLSVerify"):
+        return f"port {port}, not verified"
+    authority = ssh.get("kubeletCertificateAuthority")
+    return f"port {port}, verified by {authority}" if authority else f"port {port}"
