@@ -22,7 +22,13 @@ from tower.clusters import Clusters
 from tower.conch.keys import load_or_create
 from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
+from tower.kube.kubeconfig import KubeAccess
 from tower.listening import ConnectionFactory, ConnectionReactor
+from tower.nodes.access import MemberAccesses
+from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
+from tower.nodes.given import ensure, read_access
+from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
+from tower.nodes.nodecluster import Surroundings
 from tower.options import OptionError, one_line_errors
 from tower.periodic import periodic
 from tower.poller import Poller
@@ -41,6 +47,7 @@ from tower.v1.notices import REMINDER, Notices
 from tower.v1.reception import V1Reception
 from tower.v1.tokens import KIND as V1_TOKENS
 from tower.v1.tokens import V1Tokens
+from tower.vault import Vault
 from tower.web.agents import TOWER_V2, AgentEndpoint, Opened
 from tower.web.chain import Chain, identification, user_chain
 from tower.web.clusterproxy import ClusterProxies, KubernetesDoors, OpenDoors
@@ -71,11 +78,13 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
-    for name in ("port", "secure-port"):
-        _check_free(name, options["host"], options[name])
+    for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
+        if options[name] is not None:
+            _check_free(name, options[host], options[name])
     state = StateDir(options["state-dir"])
     state.lock()
-    return Proxy(options, state, reactor)
+    given = options.given_cluster
+    return Proxy(options, state, reactor, None if given is None else read_access(given))
 
 
 def _check_free(name: str, host: str, port: int) -> None:
@@ -98,13 +107,17 @@ class Proxy(MultiService):
     """The proxy with all its parts.
 
     :param state: locked; the proxy closes it when it stops.
+    :param access: the credential for the cluster of ``--ssh-user``.
     """
 
     _log = Logger()
 
-    def __init__(self, options: Options, state: StateDir, reactor: Any) -> None:
+    def __init__(
+        self, options: Options, state: StateDir, reactor: Any, access: KubeAccess | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options = options
+        self._access = access
         self._state = state
         self._reactor = reactor
         self._day = TimeOfDay(reactor)
@@ -115,6 +128,7 @@ class Proxy(MultiService):
         self._compose_trust()
         self._compose_records()
         self._compose_agents()
+        self._compose_nodes()
         self._compose_gateways()
 
     def _compose_trust(self) -> None:
@@ -131,7 +145,9 @@ class Proxy(MultiService):
     def _compose_records(self) -> None:
         options, day = self._options, self._day
         self._store = SQLiteStore(self._reactor, self._state.path / "tower.db")
-        self._clusters = Clusters(self._store, options["cluster-ports"], day)
+        key_file = options["secrets-key-file"] or self._state.path / "secrets.key"
+        self._accesses = MemberAccesses(self._store, Vault(key_file, day.seconds))
+        self._clusters = Clusters(self._store, options["cluster-ports"], day, self._accesses)
         self._credentials = Credentials(self._store, day, options["max-credential-ttl"])
         self._tokens = JoinTokens(self._store, day)
         self._old_tokens = V1Tokens(self._store, day)
@@ -171,6 +187,21 @@ class Proxy(MultiService):
             welcomes[KUBESPHERE_V1.encode()] = old.opened
         self._agents = AgentEndpoint(reactor, welcomes)
 
+    def _compose_nodes(self) -> None:
+        self._nodes = NodeClusters(
+            Surroundings(
+                self._reactor,
+                self._sockets,
+                self._reception.wheel,
+                self._store,
+                self._tunnels,
+                self._accesses,
+                self._budget,
+                self._day.seconds,
+            ),
+            self._clusters,
+        )
+
     def _compose_gateways(self) -> None:
         options, day = self._options, self._day
         authenticator = Authenticator(self._credentials, day)
@@ -201,6 +232,8 @@ class Proxy(MultiService):
             self._tunnels,
             issuer,
             day,
+            self._accesses,
+            self._nodes.status,
         )
         who = identification(authenticator)
         front = FrontDoor(chain, who, api, self._agents.accept, rights, lambda: self._ready)
@@ -249,6 +282,9 @@ class Proxy(MultiService):
     async def _open(self) -> None:
         await self._admin.renew()
         await self._clusters.assign_ports()
+        given = self._options.given_cluster
+        if given is not None:
+            await ensure(self._clusters, given, self._access)
         if not self.running:
             return
         options, reactor = self._options, self._reactor
@@ -268,6 +304,7 @@ class Proxy(MultiService):
             Availability(reactor, self._clusters, self._tunnels),
             notices,
             self._reception,
+            self._nodes,
             self._proxies,
             self._kubespheres,
             *self._ports,
@@ -277,10 +314,14 @@ class Proxy(MultiService):
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, RETRY_PORTS, self._proxies.retry),
             periodic(reactor, RETRY_PORTS, self._kubespheres.retry),
+            periodic(reactor, LOOK_PERIOD, self._nodes.look),
             periodic(reactor, LOOK, self._admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, self._serving.renew),
             periodic(reactor, PURGE, self._purge),
         ]
+        if options["metrics-port"] is not None:
+            registry = registry_of(TunnelCollector(self._nodes.readings))
+            services.append(MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"]))
         for service in services:
             service.setServiceParent(self)
         settle_memory()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from pathlib import Path
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -91,7 +91,7 @@ class ClientKey:
             private = load(text, password=None)
         except TypeError:  # what cryptography raises where a password is wanted
             raise ValueError(_ENCRYPTED) from None
-        except (ValueError, UnsupportedAlgorithm):
+        except (ValueError, UnsupportedAlgorithm, InternalError):
             # not chained: the parser's words may quote the file
             raise ValueError("it is no private key in PEM or in OpenSSH's format") from None
         if isinstance(private, RSAPrivateKey):

@@ -13,6 +13,7 @@ from tower.conch.hostkeys import HostKeyRefused, HostKeyUnknown, described, name
 from tower.conch.keys import fingerprint
 from tower.conch.knownhosts import KnownHosts
 from tower.conch.signatures import key_type
+from tower.conch.usualhosts import UsualHosts
 from tower.nodes.node import Node
 from tower.nodes.pins import Pins
 from tower.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
@@ -100,7 +101,7 @@ class PinnedHostKeys:
     :param known_hosts: what it says of a node counts first, and then nothing is learned.
     """
 
-    def __init__(self, known: KnownNodes, known_hosts: KnownHosts | None = None) -> None:
+    def __init__(self, known: KnownNodes, known_hosts: KnownHosts | UsualHosts | None = None) -> None:
         self._known = known
         self._known_hosts = known_hosts
 

@@ -1,0 +1,62 @@
+"""Tests of `tower.conch.usualhosts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.conch.pairs import AGENT_KEY, HOST_KEY
+from tests.conch.test_knownhosts import key_line
+from tower.conch.hostkeys import HostKeyRefused, HostKeyRevoked, HostKeyUnknown
+from tower.conch.keys import ED25519
+from tower.conch.knownhosts import KnownHosts
+from tower.conch.usualhosts import UsualHosts
+from tower.nodes.node import Node
+
+NODE = Node("h1")
+RIGHT, OTHER = HOST_KEY.blob, AGENT_KEY.blob
+
+
+class UsualHostsTests(SynchronousTestCase):
+    """A user's file, and the system's."""
+
+    def setUp(self) -> None:
+        """Have both, empty."""
+        self.files = [Path(self.mktemp()), Path(self.mktemp())]
+        self.hosts = UsualHosts(map(KnownHosts, self.files))
+
+    def write(self, *texts: str) -> None:
+        """Write both."""
+        for path, text in zip(self.files, texts, strict=True):
+            path.write_text(text)
+
+    def test_one_knows(self) -> None:
+        """It is enough that one of them has the key, whichever, and whatever the other one has."""
+        right, other = f"h1 {key_line(RIGHT)}\n", f"h1 {key_line(OTHER)}\n"
+        for texts in ((right, ""), ("", right), (other, right), (right, other)):
+            self.files = [Path(self.mktemp()), Path(self.mktemp())]
+            self.write(*texts)
+            hosts = UsualHosts(map(KnownHosts, self.files))
+            hosts.judge(NODE, RIGHT)
+            hosts.accepted(NODE, RIGHT)
+            self.assertTrue(hosts.knows(NODE))
+            self.assertEqual(hosts.algorithms(NODE)[0], ED25519)
+
+    def test_nobody_knows(self) -> None:
+        """A node that no file has is unknown, and the first file is the one to complete."""
+        error = self.assertRaises(HostKeyUnknown, self.hosts.judge, NODE, RIGHT)
+        self.assertIn(str(self.files[0]), str(error))
+        self.assertFalse(self.hosts.knows(NODE))
+
+    def test_another(self) -> None:
+        """A file that has another key says so, also when the first one has none."""
+        self.write("", f"h1 {key_line(OTHER)}\n")
+        error = self.assertRaises(HostKeyRefused, self.hosts.judge, NODE, RIGHT)
+        self.assertNotIsInstance(error, HostKeyUnknown)
+        self.assertIn(f"{self.files[1]} line 1", str(error))
+
+    def test_revoked(self) -> None:
+        """What one file revokes is refused, although another one knows it."""
+        self.write(f"h1 {key_line(RIGHT)}\n", f"@revoked * {key_line(RIGHT)}\n")
+        self.assertRaises(HostKeyRevoked, self.hosts.judge, NODE, RIGHT)

@@ -1,0 +1,189 @@
+"""The clusters that are reached by SSH to their nodes: kept as their records say, and looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.cluster import Cluster, Condition
+from tower.clusters import Clusters
+from tower.errors import ConfigurationError, NotFound
+from tower.nodes.metrics import Reading
+from tower.nodes.nodecluster import NodeCluster, Surroundings
+from tower.nodes.status import SSHStatus
+from tower.nodes.tunneler import TunnelSyncUnhealthy
+from tower.records import Watch
+
+#: How often `NodeClusters.look` is to be called, s.
+LOOK_PERIOD = 15.0
+
+#: Types of conditions.
+NODES_SYNCED = "NodesSynced"
+MEMBER_CREDENTIAL = "MemberCredential"
+
+
+class NodeClusters(Service):
+    """Keeps a `NodeCluster` for each enabled cluster of type ssh."""
+
+    _log = Logger()
+
+    def __init__(self, around: Surroundings, clusters: Clusters) -> None:
+        self._around = around
+        self._clusters = clusters
+        self._running: dict[str, NodeCluster] = {}
+        self._problems: dict[str, str] = {}
+        self._stopping: set[Deferred[Any]] = set()
+        self._watches: list[Watch] = []
+
+    def startService(self) -> None:
+        """Begin to follow the records."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._watches = [
+            self._clusters.watch(lambda _, cluster: self._settle(cluster.name)),
+            self._around.accesses.watch(self._credential_changed),
+        ]
+        for cluster in self._clusters.list():
+            self._settle(cluster.name)
+
+    def stopService(self) -> Deferred[Any]:
+        """Close all tunnels; fires when that is done."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        for watch in self._watches:
+            watch.stop()
+        self._watches.clear()
+        for name in list(self._running):
+            self._end(name, "the proxy is stopping")
+        return DeferredList(list(self._stopping))
+
+    def __iter__(self) -> Iterator[NodeCluster]:
+        """Go through those that run."""
+        return iter(list(self._running.values()))
+
+    def get(self, name: str) -> NodeCluster | None:
+        """Return the one of that name, if it runs."""
+        return self._running.get(name)
+
+    def status(self, name: str) -> SSHStatus | None:
+        """Return what is known of a cluster's nodes; None if it does not run."""
+        running = self._running.get(name)
+        if running is not None:
+            return running.status()
+        problem = self._problems.get(name)
+        return None if problem is None else SSHStatus(last_error=problem)
+
+    def readings(self) -> dict[str, Reading]:
+        """Return what Prometheus is told, by cluster."""
+        return {
+            each.cluster.name: Reading(
+                opens=each.counters.open_count,
+                failures=each.counters.open_fail_count,
+                since_sync=each.tunneler.seconds_since_sync(),
+                states=[node.state for node in each.tunnels.states()],
+            )
+            for each in self
+        }
+
+    def unhealthy(self) -> str:
+        """Return what a health check is to say; empty when all is well."""
+        for each in self:
+            try:
+                each.tunneler.check_healthy()
+            except TunnelSyncUnhealthy as e:
+                return str(e)
+        return ""
+
+    # Following the records
+
+    def _settle(self, name: str) -> None:
+        cluster = self._clusters.get(name)
+        running = self._running.get(name)
+        if cluster is None or cluster.ssh is None or not cluster.enabled:
+            self._problems.pop(name, None)
+            if running is not None:
+                self._end(name, "it was removed" if cluster is None else "it is disabled")
+        elif running is None or not running.change(cluster):
+            if running is not None:
+                self._end(name, "it is reached otherwise now")
+            self._begin(cluster)
+
+    def _begin(self, cluster: Cluster) -> None:
+        try:
+            running = NodeCluster(self._around, cluster)
+        except ConfigurationError as e:
+            if self._problems.get(cluster.name) != str(e):
+                self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=str(e))
+            self._problems[cluster.name] = str(e)
+            return
+        self._problems.pop(cluster.name, None)
+        self._running[cluster.name] = running
+        running.start()
+
+    def _end(self, name: str, reason: str) -> None:
+        stopping = self._running.pop(name).stop(reason)
+        self._stopping.add(stopping)
+        stopping.addErrback(self._not_stopped, name)
+        stopping.addBoth(lambda _: self._stopping.discard(stopping))
+
+    def _not_stopped(self, failure: Failure, name: str) -> None:
+        self._log.failure("cannot close the tunnels of {cluster}", failure, cluster=name)
+
+    def _credential_changed(self, name: str) -> None:
+        running = self._running.get(name)
+        if running is not None:
+            running.renew_credential()
+
+    # Looking at them
+
+    async def look(self) -> None:
+        """Try again what could not be put together, and keep the conditions true; see `LOOK_PERIOD`."""
+        if not self.running:
+            return
+        for name in list(self._problems):
+            self._settle(name)
+        for each in self:
+            await self._report(each)
+
+    async def _report(self, running: NodeCluster) -> None:
+        name = running.cluster.name
+        for wanted in _conditions(running):
+            cluster = self._clusters.get(name)
+            if cluster is None:
+                return
+            known = cluster.condition(wanted.type)
+            if known is not None and _said(known) == _said(wanted):
+                continue
+            try:
+                await self._clusters.set_condition(
+                    name, wanted.type, wanted.status, wanted.reason, wanted.message
+                )
+            except NotFound:
+                return  # removed in between
+
+
+def _said(condition: Condition) -> tuple[str, str, str]:
+    return condition.status, condition.reason, condition.message
+
+
+def _conditions(running: NodeCluster) -> Sequence[Condition]:
+    """Return what is to be said of a cluster, times left out."""
+    found = []
+    try:
+        running.tunneler.check_healthy()
+    except TunnelSyncUnhealthy:
+        message = running.tunneler.status().last_error or "Nodes or key were not looked after for too long."
+        found.append(Condition(NODES_SYNCED, "False", "TooLongAgo", message, 0))
+    else:
+        text = "The list of nodes is looked at, and the key is where it can be installed."
+        found.append(Condition(NODES_SYNCED, "True", "Synced", text, 0))
+    problem = running.gate.problem
+    if problem:
+        found.append(Condition(MEMBER_CREDENTIAL, "False", "Unusable", problem, 0))
+    else:
+        text = "The credential for the API server can be used."
+        found.append(Condition(MEMBER_CREDENTIAL, "True", "Usable", text, 0))
+    return found

@@ -1,0 +1,295 @@
+"""One cluster that is reached by SSH to its nodes: its parts, put together and kept as its record says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from tower.budget import Budget
+from tower.cloud.interfaces import ICloudProvider, ISSHKeyLease
+from tower.cloud.registry import init_cloud_provider
+from tower.cluster import Cluster
+from tower.conch.hostkeys import AnyHostKey, HostKeys
+from tower.conch.knownhosts import KnownHosts
+from tower.conch.nodeshared import OpenCounters
+from tower.conch.nodetunnel import CONNECT, Login, NodeTunnel
+from tower.conch.nodetunnels import NodeTunnels
+from tower.conch.usualhosts import UsualHosts
+from tower.connecting import connect
+from tower.nodes.access import MemberAccesses
+from tower.nodes.gate import Gate
+from tower.nodes.health import member_health
+from tower.nodes.keypair import KeyPairFiles
+from tower.nodes.knownnodes import KnownNodes, PinnedHostKeys
+from tower.nodes.kubelet import Kubelets
+from tower.nodes.listing import (
+    Lister,
+    api_nodes,
+    cloud_nodes,
+    fallback,
+    file_nodes,
+    fixed_nodes,
+    remembered,
+)
+from tower.nodes.memberapi import MemberAPI
+from tower.nodes.node import Node, parse_node
+from tower.nodes.spec import SSHSpec
+from tower.nodes.status import SSHStatus
+from tower.nodes.tunneler import SSHTunneler, cut_user
+from tower.nodes.way import NodeWay
+from tower.policy import parse_address
+from tower.store import IStore
+from tower.tunnels import Tunnels
+
+#: Whose known hosts count where nobody names a file: those that ssh would ask.
+KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+#: What may change in a record while the tunnels stay.
+_CHANGES_ALONE = frozenset(
+    {
+        "nodes",
+        "nodes_file",
+        "address_types",
+        "ssh_port",
+        "kubelet_port",
+        "kubelet_authority",
+        "kubelet_insecure",
+        "targets",
+        "allow_system",
+    }
+)
+
+
+@frozen
+class Surroundings:
+    """What all these clusters share.
+
+    :ivar sockets: a `tower.poller.Poller`.
+    :ivar wheel: the clock of SSH connections.
+    :ivar epoch: returns the time of day, s since the epoch.
+    """
+
+    reactor: Any
+    sockets: Any
+    wheel: Any
+    store: IStore
+    tunnels: Tunnels
+    accesses: MemberAccesses
+    budget: Budget
+    epoch: Callable[[], float]
+
+
+class NodeCluster:
+    """:param cluster: of type ssh.
+    :ivar tunnels: to its nodes.
+    :ivar tunneler: keeps them.
+    :ivar kubelets: of its nodes; None while they are no target.
+    :raise ConfigurationError: it cannot be put together now: the cloud's configuration is no good, mostly.
+    """
+
+    _log = Logger()
+
+    def __init__(self, around: Surroundings, cluster: Cluster) -> None:
+        assert cluster.ssh is not None
+        self.cluster = cluster
+        self.spec: SSHSpec = cluster.ssh
+        self._around = around
+        self._provider = self._cloud()
+        self._instances = None if self._provider is None else self._provider.instances()
+        self._known = KnownNodes(around.store, cluster.name, cluster.uid)
+        self._key = KeyPairFiles(self.spec.key_file)
+        self.counters = OpenCounters()
+        self.gate = Gate(
+            around.reactor,
+            around.sockets,
+            lambda: around.accesses.get(self.cluster),
+            allow_system=lambda: self.spec.allow_system,
+            why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
+        )
+        user = cut_user(self.spec.user)
+        login = Login(user, self._key.private, self._host_keys())
+        self.tunnels = NodeTunnels(
+            around.reactor,
+            lambda node: NodeTunnel(
+                around.sockets,
+                around.wheel,
+                node,
+                login,
+                around.budget,
+                epoch=around.epoch,
+                dial=self._dial,
+            ),
+            user=user,
+            health=member_health(self.gate, around.reactor),
+            epoch=around.epoch,
+            on_change=self._changed,
+            counters=self.counters,
+            name=cluster.name,
+        )
+        self.tunneler = SSHTunneler(
+            around.reactor,
+            user,
+            self._key,
+            self.tunnels,
+            lister=self._list,
+            install=None if self._instances is None else self._instances.add_ssh_key_to_all_instances,
+            epoch=around.epoch,
+            name=cluster.name,
+        )
+        self._api = MemberAPI(around.reactor, lambda: self.gate.open(self.tunnels), self.gate.upstream)
+        self._direct_api = MemberAPI(
+            around.reactor, self.gate.open_directly, self.gate.upstream, persistent=False
+        )
+        self.way = NodeWay(cluster.name, user, self.tunnels, self.gate, self._live, self._close_tunnels)
+        self.kubelets: Kubelets | None = None
+        self._is_there = False
+        self._settle()
+
+    # What the record says
+
+    def _cloud(self) -> ICloudProvider | None:
+        provider = init_cloud_provider(self.spec.cloud_provider, self.spec.cloud_config)
+        if provider is not None:
+            provider.initialize(self._around.reactor)
+        return provider
+
+    def _host_keys(self) -> HostKeys:
+        spec = self.spec
+        if spec.host_keys == "insecure-ignore":
+            self._log.warn(
+                "NOT SECURE: nodes of {cluster} are believed to be who they say (insecure-ignore)",
+                cluster=self.cluster.name,
+            )
+            return AnyHostKey()
+        named = [spec.known_hosts] if spec.known_hosts else KNOWN_HOSTS
+        known_hosts = UsualHosts([KnownHosts(Path(name).expanduser()) for name in named])
+        if spec.host_keys == "known-hosts":
+            return known_hosts
+        return PinnedHostKeys(self._known, known_hosts)
+
+    def _lister(self) -> Lister:
+        spec, port = self.spec, self.spec.ssh_port
+        if spec.nodes:
+            return fixed_nodes([parse_node(text, port) for text in spec.nodes])
+        if spec.nodes_file:
+            return file_nodes(Path(spec.nodes_file), port)
+        if self._instances is not None:
+            return fallback(
+                cloud_nodes(self._instances, spec.address_types, port), remembered(self._known.last)
+            )
+        through = api_nodes(self._api, spec.address_types, port)
+        directly = api_nodes(self._direct_api, spec.address_types, port)
+        return fallback(through, directly, remembered(self._known.last))
+
+    def _settle(self) -> None:
+        """Take up what may change while the tunnels stay."""
+        spec = self.spec
+        self._nodes = self._lister()
+        self.way.targets = {name: parse_address(address) for name, address in spec.targets.items()}
+        self.renew_credential()
+
+    def change(self, cluster: Cluster) -> bool:
+        """Do as the record says now; return whether that could be done without beginning anew."""
+        spec = cluster.ssh
+        if cluster.uid != self.cluster.uid or spec is None:
+            return False
+        same = evolve(spec, **{name: getattr(self.spec, name) for name in _CHANGES_ALONE})
+        if same != self.spec:
+            return False
+        self.cluster = cluster
+        if spec != self.spec:
+            self.spec = spec
+            self._settle()
+            self.tunneler.hurry()
+        return True
+
+    def renew_credential(self) -> None:
+        """Take the member's credential as it is kept now."""
+        self.gate.renew()
+        self._api.close()
+        if self.kubelets is not None:
+            self.kubelets.draining = True
+        self.kubelets = self.way.kubelets = self._kubelets()
+
+    def _kubelets(self) -> Kubelets | None:
+        if not self.spec.kubelet_port:
+            return None
+        return Kubelets(
+            self._around.reactor, self.cluster.name, self.spec, self.tunnels, self._api, self.gate
+        )
+
+    # Life
+
+    def start(self) -> None:
+        """Begin to keep tunnels."""
+        self._around.tunnels.explain(self.cluster.name, self._why_not)
+        self.tunneler.startService()
+
+    def stop(self, reason: str) -> Deferred[None]:
+        """Close everything; fires when that is done."""
+        self._around.tunnels.explain(self.cluster.name, None)
+        return Deferred.fromCoroutine(self._stop(reason))
+
+    async def _stop(self, reason: str) -> None:
+        self._log.info(
+            "{cluster}: its tunnels are closed: {reason}", cluster=self.cluster.name, reason=reason
+        )
+        await self.tunneler.stopService()
+        await self.tunnels.close()
+        self._api.close()
+        self._leave()
+        if self._provider is not None:
+            self._provider.stop()
+
+    def status(self) -> SSHStatus:
+        """Return what is known now."""
+        status = self.tunneler.status()
+        if self.gate.problem and not status.last_error:
+            return evolve(status, last_error=self.gate.problem)
+        return status
+
+    def _why_not(self) -> str:
+        return str(self.tunnels.absence)
+
+    # What the parts ask for
+
+    async def _list(self) -> Sequence[Node]:
+        nodes = await self._nodes()
+        self._known.remember(nodes)
+        return nodes
+
+    async def _connect(self, host: str, port: int) -> Any:
+        instances = self._instances
+        if instances is not None and ISSHKeyLease.providedBy(instances):
+            await instances.prepare_dial(self.tunneler.user, self._key.public_line(), host)
+        return await connect(self._around.sockets, host, port, timeout=CONNECT)
+
+    def _dial(self, host: str, port: int) -> Deferred[Any]:
+        return Deferred.fromCoroutine(self._connect(host, port))
+
+    def _live(self) -> tuple[int, float]:
+        states = self.tunnels.states()
+        near = [state.round_trip for state in states if state.round_trip]
+        return sum(state.streams for state in states), min(near, default=0.0)
+
+    def _close_tunnels(self, _reason: str) -> None:
+        self.tunnels.close()
+
+    def _changed(self) -> None:
+        """Have the way there exactly while a tunnel is up."""
+        if self.tunnels.is_up and not self._is_there:
+            self._is_there = True
+            self.way.since = self._around.epoch()
+            self._around.tunnels.add(self.way)
+        elif not self.tunnels.is_up:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._is_there:
+            self._is_there = False
+            self._around.tunnels.remove(self.way)
