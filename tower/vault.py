@@ -62,7 +62,7 @@ class Vault:
         if not self._has_keys():
             raise VaultError(f"key file {self.path}: is not there: put it back, as from a backup")
         try:
-            data = MultiFernet(self._keys).decrypt(sealed)
+            data = MultiFernet(self._keys).decrypt(sealed.encode())
         except InvalidToken:
             raise VaultError(f"key file {self.path}: holds no key that opens what was sealed") from None
         owner, _, plain = data.partition(b"\0")
@@ -78,7 +78,7 @@ class Vault:
         if not self._has_keys():
             return False
         try:
-            self._keys[0].decrypt(sealed)
+            self._keys[0].decrypt(sealed.encode())
         except InvalidToken:
             return False
         return True
