@@ -21,6 +21,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from tower.nodes.status import NodeState
+from tower.nodes.tunneler import SSHTunneler
 
 OPEN_COUNT = "ssh_tunnel_open_count"
 OPEN_FAIL_COUNT = "ssh_tunnel_open_fail_count"
@@ -50,6 +51,17 @@ class Reading:
     failures: int = 0
     since_sync: float | None = None
     states: Iterable[NodeState] = field(default=())
+
+    @classmethod
+    def of(cls, tunneler: SSHTunneler) -> Reading:
+        """Return what there is to tell of *tunneler*'s cluster."""
+        counters, states = tunneler.tunnels.counters, tunneler.tunnels.states()
+        return cls(
+            counters.open_count,
+            counters.open_fail_count,
+            tunneler.seconds_since_sync() if tunneler.running else None,
+            [node.state for node in states],
+        )
 
 
 class TunnelCollector(Collector):
