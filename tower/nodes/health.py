@@ -91,11 +91,12 @@ class _Answer:
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
         self._head = b""
-        self.code: Deferred[int] = Deferred(lambda _: pipe.abort())
+        self._over = False
+        self.code: Deferred[int] = Deferred(lambda _: self._leave())
 
     def received(self, data: memoryview) -> None:
         """Take the beginning of the answer, and no more than that."""
-        if self.code.called:
+        if self._over:
             return
         self._head += data[:_LONGEST]
         match = _STATUS_LINE.match(self._head)
@@ -116,12 +117,16 @@ class _Answer:
         self._end(Unhealthy(f"the connection broke: {reason}"))
 
     def _end(self, result: int | Exception) -> None:
-        if self.code.called:
+        if self._over:
             return
+        self._leave()
         if isinstance(result, int):
             self.code.callback(result)
         else:
             self.code.errback(result)
+
+    def _leave(self) -> None:
+        self._over = True
         self._pipe.abort()
 
 

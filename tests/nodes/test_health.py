@@ -1,0 +1,314 @@
+"""Tests of `tower.nodes.health`."""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.conch.muxes import KIND, MuxPair
+from tests.pipes import FakePipe
+from tests.sockets import client_context, server_context
+from tower.conch.opening import StreamRefused, TunnelLost
+from tower.connecting import ConnectFailed
+from tower.errors import ConfigurationError
+from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health
+from tower.tls import TLSEnded, TLSSession
+
+
+class FakeTunnel:
+    """Opens one pipe, or does not.
+
+    :ivar dialled: where to.
+    """
+
+    def __init__(self, answer: Any = None) -> None:
+        self.pipe = FakePipe()
+        self.answer = answer
+        self.dialled: list[tuple[str, int]] = []
+
+    def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
+        """Note where to."""
+        self.dialled.append((host, port))
+        if isinstance(self.answer, Deferred):
+            return self.answer
+        return succeed(self.pipe) if self.answer is None else fail(self.answer)
+
+
+class HealthCase(SynchronousTestCase):
+    """Looks through a tunnel."""
+
+    def setUp(self) -> None:
+        """Have a clock."""
+        self.clock = Clock()
+
+    def look(self, tunnel: FakeTunnel) -> Deferred[str]:
+        """Begin.  Override."""
+        raise NotImplementedError
+
+    def answered(self, data: bytes) -> Deferred[str]:
+        """Have *data* be the answer; nothing is left of the pipe."""
+        tunnel = FakeTunnel()
+        looking = self.look(tunnel)
+        tunnel.pipe.deliver(data)
+        self.assertTrue(tunnel.pipe.aborted)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return looking
+
+    def code(self, code: int) -> str:
+        """Return what is made of a status."""
+        return self.successResultOf(self.answered(b"HTTP/1.1 %d Whatever\r\n\r\n" % code))
+
+
+class KubeletHealthTests(HealthCase):
+    def look(self, tunnel: FakeTunnel) -> Deferred[str]:
+        """Ask a kubelet."""
+        check = kubelet_health("http://127.0.0.1:10255/healthz", self.clock)
+        return Deferred.fromCoroutine(check(tunnel))  # type: ignore[arg-type]
+
+    def test_what_is_asked(self) -> None:
+        """It is asked for its page by the name in the URL, once, and told nothing secret."""
+        tunnel = FakeTunnel()
+        self.look(tunnel)
+        self.assertEqual(tunnel.dialled, [("127.0.0.1", 10255)])
+        self.assertEqual(
+            bytes(tunnel.pipe.sent),
+            b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:10255\r\nUser-Agent: tower-proxy\r\n"
+            b"Accept: */*\r\nConnection: close\r\n\r\n",
+        )
+
+    def test_answers(self) -> None:
+        """Who answers is well unless he says that he is not; who wants a credential is well too."""
+        for code in (200, 204, 401, 403):
+            self.assertEqual(self.code(code), "")
+        for code in (404, 429, 500, 503):
+            self.assertEqual(self.code(code), f"the kubelet answered {code}")
+
+    def test_in_pieces(self) -> None:
+        """An answer may come byte by byte."""
+        tunnel = FakeTunnel()
+        looking = self.look(tunnel)
+        for byte in b"HTTP/1.1 200 OK\r":
+            tunnel.pipe.deliver(bytes([byte]))
+        self.assertEqual(self.successResultOf(looking), "")
+
+    def test_no_http(self) -> None:
+        """What is no answer is none, and is not waited for to end."""
+        for data in (b"SSH-2.0-OpenSSH_9.2\r\n", b"\n", b"x" * 5000, b"HTTP/1.1 9999 No\r\n"):
+            failure = self.failureResultOf(self.answered(data), Unhealthy)
+            self.assertIn("the answer is not HTTP", str(failure.value))
+
+    def test_no_connection(self) -> None:
+        """A port where nobody listens is a dead tunnel, as it was to kube-apiserver."""
+        for error in (StreamRefused("refused", "connection refused", 2), TunnelLost("gone")):
+            failure = self.failureResultOf(self.look(FakeTunnel(error)), Unhealthy)
+            self.assertEqual(str(failure.value), f"Get http://127.0.0.1:10255/healthz: {error}")
+
+    def test_closed_without_an_answer(self) -> None:
+        """So is one that ends or breaks."""
+        tunnel = FakeTunnel()
+        looking = self.look(tunnel)
+        tunnel.pipe.end()
+        self.failureResultOf(looking, Unhealthy)
+        tunnel = FakeTunnel()
+        looking = self.look(tunnel)
+        tunnel.pipe.lose()
+        self.failureResultOf(looking, Unhealthy)
+
+    def test_silence(self) -> None:
+        """So is one that says nothing, whether it connected or not."""
+        for tunnel in (FakeTunnel(), FakeTunnel(Deferred())):
+            looking = self.look(tunnel)
+            self.clock.advance(TIMEOUT)
+            failure = self.failureResultOf(looking, Unhealthy)
+            self.assertEqual(str(failure.value), "Get http://127.0.0.1:10255/healthz: no answer in 8 s")
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+            self.assertEqual(tunnel.pipe.aborted, tunnel.answer is None)
+
+    def test_urls(self) -> None:
+        """What cannot be asked for is found before anybody is asked."""
+        for url in ("ftp://x/", "https://", "127.0.0.1:10250", "http://x/\r\n", "http://ü/"):
+            with self.assertRaises(ConfigurationError):
+                kubelet_health(url, self.clock)
+
+    def test_ipv6(self) -> None:
+        """An IPv6 address goes without brackets to the node and with them into the head."""
+        tunnel = FakeTunnel()
+        Deferred.fromCoroutine(kubelet_health("http://[::1]:10255/x?y", self.clock)(tunnel))  # type: ignore[arg-type]
+        self.assertEqual(tunnel.dialled, [("::1", 10255)])
+        self.assertTrue(bytes(tunnel.pipe.sent).startswith(b"GET /x?y HTTP/1.1\r\nHost: [::1]:10255\r\n"))
+
+
+class Kubelet:
+    """Speaks TLS on a channel and answers what it is asked."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.session = TLSSession(server_context(ssl.TLSVersion.TLSv1_3), server_side=True)
+        self.got = b""
+        self.is_ready = False
+        channel.receiver = self
+
+    def received(self, data: memoryview) -> None:
+        """Shake hands, then answer."""
+        self.session.feed(memoryview(bytes(data)))
+        try:
+            if not self.is_ready:
+                self.is_ready = self.session.handshake()
+                self.channel.send(self.session.take())
+            if self.is_ready:
+                buffer = memoryview(bytearray(4096))
+                while count := self.session.read_into(buffer):
+                    self.got += buffer[:count]
+        except (TLSEnded, ssl.SSLError):
+            return
+        if self.got.endswith(b"\r\n\r\n"):
+            self.channel.send(self.session.encrypt(b"HTTP/1.1 401 Unauthorized\r\n\r\n"))
+
+    def ended(self) -> None:
+        """Nothing to do."""
+
+    def drained(self) -> None:
+        """Nothing to do."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nothing to do."""
+
+
+class KubeletTLSTests(SynchronousTestCase):
+    def look(self, url: str, authority: ssl.SSLContext | None) -> Deferred[str]:
+        """Look at a kubelet with TLS, at the far end of a channel."""
+        muxes = MuxPair()
+        opening = muxes.near.mux.open(KIND, b"")
+        muxes.pump()
+        far = muxes.far.incoming.pop().accept()
+        muxes.pump()
+        Kubelet(far)
+        far.resume()
+        tunnel = FakeTunnel(opening)
+        looking = Deferred.fromCoroutine(kubelet_health(url, muxes.clock, authority)(tunnel))  # type: ignore[arg-type]
+        muxes.pump()
+        self.assertEqual((muxes.clock.getDelayedCalls(), muxes.near.mux.channels), ([], {}))
+        return looking
+
+    def test_nobody_verifies(self) -> None:
+        """Without authorities any certificate will do, for any name."""
+        self.assertEqual(self.successResultOf(self.look("https://127.0.0.1:10250/healthz", None)), "")
+
+    def test_verified(self) -> None:
+        """With authorities the certificate has to be good; one that is not is no fault of the tunnel's."""
+        good = self.look("https://tower.example:10250/healthz", client_context())
+        self.assertEqual(self.successResultOf(good), "")
+        bad = self.successResultOf(self.look("https://other.example:10250/healthz", client_context()))
+        self.assertTrue(bad.startswith("the kubelet's TLS: "), bad)
+
+
+class FakeUpstream:
+    """What heads need."""
+
+    prefix = b"/k8s"
+    host_line = b"Host: api.example\r\n"
+    credential_line = b"Authorization: Bearer secret\r\n"
+
+
+class FakeGate:
+    """Leads to an API server without TLS.
+
+    :ivar error: what it fails with, behind the node.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.is_closed = False
+
+    def upstream(self) -> Any:
+        """Return the same always."""
+        return FakeUpstream()
+
+    async def open(self, dialler: Any) -> Any:
+        """Open it through the node."""
+        if self.is_closed:
+            raise StreamRefused("failed", "no credential")
+        channel = await dialler.dial("api.example", 6443)
+        if self.error is not None:
+            raise self.error
+        return channel
+
+
+class MemberHealthTests(HealthCase):
+    def setUp(self) -> None:
+        """Have a gate."""
+        super().setUp()
+        self.gate = FakeGate()
+
+    def look(self, tunnel: FakeTunnel) -> Deferred[str]:
+        """Ask the API server."""
+        return Deferred.fromCoroutine(member_health(self.gate, self.clock)(tunnel))  # type: ignore[arg-type]
+
+    def test_what_is_asked(self) -> None:
+        """It is asked where requests go, by its own name, and told nothing secret."""
+        tunnel = FakeTunnel()
+        self.look(tunnel)
+        self.assertEqual(tunnel.dialled, [("api.example", 6443)])
+        self.assertTrue(
+            bytes(tunnel.pipe.sent).startswith(b"GET /k8s/healthz HTTP/1.1\r\nHost: api.example\r\n")
+        )
+        self.assertNotIn(b"secret", bytes(tunnel.pipe.sent))
+
+    def test_answers(self) -> None:
+        """Who answers is well unless he says that he is not; who wants a credential is well too."""
+        for code in (200, 401, 403):
+            self.assertEqual(self.code(code), "")
+        for code in (404, 500, 503):
+            self.assertEqual(self.code(code), f"the API server answered {code}")
+
+    def test_the_node_refuses(self) -> None:
+        """A node that says no is there: its tunnel is degraded."""
+        for code in ("refused", "not-allowed", "name", "timeout", "unreachable", "busy", "failed"):
+            trouble = self.successResultOf(self.look(FakeTunnel(StreamRefused(code, "it said no", 2))))
+            self.assertEqual(trouble, "the API server is not reached: it said no")
+
+    def test_the_node_says_nothing(self) -> None:
+        """A node that does not answer is dead, whoever notices first."""
+        self.failureResultOf(self.look(FakeTunnel(StreamRefused("timeout", "in 8 s"))), StreamRefused)
+        looking = self.look(FakeTunnel(Deferred()))
+        self.clock.advance(TIMEOUT)
+        failure = self.failureResultOf(looking, Unhealthy)
+        self.assertEqual(str(failure.value), "the node said nothing in 8 s")
+
+    def test_the_tunnel_is_lost(self) -> None:
+        """A lost tunnel is dead."""
+        self.failureResultOf(self.look(FakeTunnel(TunnelLost("gone"))), TunnelLost)
+
+    def test_behind_the_node(self) -> None:
+        """Whatever is wrong with the API server is not the tunnel's fault."""
+        for error in (StreamRefused("tls", "who are you"), ConnectFailed("timeout", "too slow")):
+            self.gate.error = error
+            trouble = self.successResultOf(self.look(FakeTunnel()))
+            self.assertEqual(trouble, f"the API server is not reached: {error}")
+
+    def test_no_credential(self) -> None:
+        """A cluster whose credential is gone keeps its tunnels."""
+        self.gate.is_closed = True
+        tunnel = FakeTunnel()
+        trouble = self.successResultOf(self.look(tunnel))
+        self.assertEqual(trouble, "the API server is not reached: no credential")
+        self.assertEqual(tunnel.dialled, [])
+
+    def test_the_api_server_says_nothing(self) -> None:
+        """Silence behind a node that connected is not the node's."""
+        tunnel = FakeTunnel()
+        looking = self.look(tunnel)
+        self.clock.advance(TIMEOUT)
+        self.assertEqual(self.successResultOf(looking), "the API server said nothing in 8 s")
+        self.assertTrue(tunnel.pipe.aborted)
+
+    def test_the_api_server_hangs_up(self) -> None:
+        """A connection that ends without an answer is degraded."""
+        tunnel = FakeTunnel()
+        looking = self.look(tunnel)
+        tunnel.pipe.end()
+        self.assertIn("closed without an answer", self.successResultOf(looking))
