@@ -12,7 +12,7 @@ from treq.testing import RequestTraversalAgent
 
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.gce import GCECloud, create_gce
+from tower.cloud.gce import GCECloud, make
 from tower.cloud.gceauth import ServiceAccount
 from tower.cloud.gceconfig import parse_gce_config
 from tower.errors import ConfigurationError
@@ -194,11 +194,11 @@ class AccountTests(GCETestCase):
     def test_factory(self) -> None:
         """The factory reads the key file, so that a bad one is told of at the start."""
         text = f"[global]\ncredentials-file = {self.path}\n"
-        cloud = create_gce(ConfigText("gce.conf", text))
+        cloud = make(ConfigText("gce.conf", text))
         self.assertEqual("gce", cloud.provider_name())
         os.unlink(self.path)
         with self.assertRaisesRegex(ConfigurationError, "No such file"):
-            create_gce(ConfigText("gce.conf", text))
+            make(ConfigText("gce.conf", text))
 
     def test_bad_files(self) -> None:
         """A key file that is none is a clear error, that shows nothing of the key."""

@@ -119,7 +119,7 @@ class GCECloud:
         return RefreshedToken(reactor, alternate.fetch)
 
 
-def create_gce(config: ConfigText | None) -> GCECloud:
+def make(config: ConfigText | None) -> GCECloud:
     """Make a provider of its configuration; None: everything is found out from the machine we are on.
 
     :raise ConfigurationError: the configuration, or the key file it names, cannot be used.

@@ -1,0 +1,254 @@
+"""What the configuration of the provider openstack says."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from attrs import field, frozen
+
+from tower.cloud.configtext import ConfigText
+from tower.cloud.gcfg import parse
+from tower.cloud.sections import Section, Sections
+from tower.errors import ConfigurationError
+
+METADATA_URL = "http://169.254.169.254"
+
+CONFIG_DRIVE = "configDrive"
+METADATA_SERVICE = "metadataService"
+
+#: Sections and keys; those that only load balancers, volumes and routes need are not used.
+KNOWN = {
+    "Global": [
+        "auth-url",
+        "username",
+        "user-id",
+        "password",
+        "tenant-id",
+        "tenant-name",
+        "trust-id",
+        "domain-id",
+        "domain-name",
+        "tenant-domain-id",
+        "tenant-domain-name",
+        "user-domain-id",
+        "user-domain-name",
+        "application-credential-id",
+        "application-credential-name",
+        "application-credential-secret",
+        "region",
+        "ca-file",
+        "os-endpoint-type",
+        "tls-insecure",
+        "node-prefix",
+        "node-metadata",
+    ],
+    "Metadata": ["search-order", "request-timeout", "metadata-url", "config-drive"],
+    "Networking": ["public-network-name", "ipv6-support-disabled"],
+    "LoadBalancer": [
+        "lb-version",
+        "use-octavia",
+        "subnet-id",
+        "floating-network-id",
+        "lb-method",
+        "lb-provider",
+        "create-monitor",
+        "monitor-delay",
+        "monitor-timeout",
+        "monitor-max-retries",
+        "manage-security-groups",
+        "node-security-group",
+    ],
+    "BlockStorage": ["bs-version", "trust-device-path", "ignore-volume-az"],
+    "Route": ["router-id"],
+}
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+@frozen
+class Reference:
+    """Names something at Keystone by its id, or by its name; by neither: not at all."""
+
+    id: str = ""
+    name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.id or self.name)
+
+    def render(self) -> dict[str, str]:
+        """Return it as Keystone wants it."""
+        return {"id": self.id} if self.id else {"name": self.name}
+
+
+@frozen
+class OpenStackConfig:
+    """How to reach which servers of which project.
+
+    :ivar auth_url: of Keystone's API of version 3.
+    :ivar user: who logs in.
+    :ivar user_domain: that a user's name is of.
+    :ivar password: of *user*.
+    :ivar credential: an application credential, in place of a password.
+    :ivar credential_secret: of *credential*.
+    :ivar project: what the login is for; an application credential says it itself.
+    :ivar project_domain: that a project's name is of.
+    :ivar trust: a trust's id, in place of a project.
+    :ivar region: whose servers; empty: of the only one.
+    :ivar interface: which kind of endpoints is used.
+    :ivar ca_file: with authorities for HTTPS; empty: the system's.
+    :ivar node_prefix: of the names of servers; empty: any name.
+    :ivar node_metadata: what servers have among their metadata.
+    :ivar public_networks: whose addresses are external ones.
+    :ivar with_v6: whether addresses of IPv6 count.
+    :ivar search_order: where to look for what is known of the machine we are on.
+    :ivar metadata_url: of the metadata service.
+    :ivar metadata_timeout: for it, s.
+    :ivar config_drive: where the configuration drive is mounted; empty: nowhere.
+    """
+
+    auth_url: str
+    user: Reference = Reference()
+    user_domain: Reference = Reference()
+    password: str = field(default="", repr=False)
+    credential: Reference = Reference()
+    credential_secret: str = field(default="", repr=False)
+    project: Reference = Reference()
+    project_domain: Reference = Reference()
+    trust: str = ""
+    region: str = ""
+    interface: str = "public"
+    ca_file: str = ""
+    node_prefix: str = ""
+    node_metadata: tuple[tuple[str, str], ...] = ()
+    public_networks: frozenset[str] = frozenset({"public"})
+    with_v6: bool = True
+    search_order: tuple[str, ...] = (CONFIG_DRIVE, METADATA_SERVICE)
+    metadata_url: str = METADATA_URL
+    metadata_timeout: float = 5.0
+    config_drive: str = ""
+
+
+def parse_openstack_config(config: ConfigText | None) -> OpenStackConfig:
+    """Read a configuration.
+
+    :raise ConfigurationError: there is none, or it says something that cannot be.
+    """
+    if config is None:
+        raise ConfigurationError(
+            "OpenStack needs a configuration: --cloud-config with [Global] auth-url and a login"
+        )
+    sections = parse(config)
+    sections.warn_about_unknown(KNOWN)
+    section = sections.section("Global")
+    if section.flag("tls-insecure"):
+        raise section.wrong("tls-insecure", "tls-insecure is not supported: name the authority with ca-file")
+    domain = _reference(section, "domain-id", "domain-name")
+    read = OpenStackConfig(
+        auth_url=_auth_url(section),
+        user=_reference(section, "user-id", "username"),
+        user_domain=_reference(section, "user-domain-id", "user-domain-name") or domain,
+        password=section.text("password"),
+        credential=_reference(section, "application-credential-id", "application-credential-name"),
+        credential_secret=section.text("application-credential-secret"),
+        project=_reference(section, "tenant-id", "tenant-name"),
+        project_domain=_reference(section, "tenant-domain-id", "tenant-domain-name") or domain,
+        trust=section.text("trust-id"),
+        region=section.text("region"),
+        interface=_interface(section),
+        ca_file=section.text("ca-file"),
+        node_prefix=section.text("node-prefix"),
+        node_metadata=tuple(_pair(section, text) for text in section.texts("node-metadata")),
+        **_places(sections),
+    )
+    _check_login(section, read)
+    return read
+
+
+def _places(sections: Sections) -> dict[str, Any]:
+    metadata, networking = sections.section("Metadata"), sections.section("Networking")
+    order = metadata.text("search-order") or f"{CONFIG_DRIVE},{METADATA_SERVICE}"
+    places = tuple(each.strip() for each in order.split(",") if each.strip())
+    if not places or not {CONFIG_DRIVE, METADATA_SERVICE}.issuperset(places):
+        raise metadata.wrong(
+            "search-order", f"search-order has others than {CONFIG_DRIVE} and {METADATA_SERVICE}"
+        )
+    return {
+        "search_order": places,
+        "metadata_url": _url(metadata, "metadata-url", METADATA_URL).rstrip("/"),
+        "metadata_timeout": _duration(metadata, "request-timeout") or 5.0,
+        "config_drive": metadata.text("config-drive"),
+        "public_networks": frozenset(networking.texts("public-network-name") or ["public"]),
+        "with_v6": not networking.flag("ipv6-support-disabled"),
+    }
+
+
+def _check_login(section: Section, config: OpenStackConfig) -> None:
+    if config.credential:
+        if not config.credential_secret:
+            key = "application-credential-secret"
+            raise section.wrong(key, f"{key} is missing")
+        if not config.credential.id and not config.user:
+            key = "application-credential-name"
+            raise section.wrong(
+                key, f"{key} needs username or user-id, or application-credential-id in its place"
+            )
+    elif not config.user or not config.password:
+        raise section.wrong(
+            "username", "a login is missing: username and password, or application-credential-id and -secret"
+        )
+    elif not config.project and not config.trust:
+        raise section.wrong(
+            "tenant-id", "tenant-id or tenant-name is missing: the project that has the servers"
+        )
+    if config.user and not config.user.id and not (config.credential.id or config.user_domain):
+        raise section.wrong("username", "username needs domain-name or domain-id")
+    by_name = config.project and not config.project.id and not config.credential
+    if by_name and not config.trust and not config.project_domain:
+        raise section.wrong("tenant-name", "tenant-name needs domain-name or domain-id")
+
+
+def _reference(section: Section, id_key: str, name_key: str) -> Reference:
+    return Reference(section.text(id_key), section.text(name_key))
+
+
+def _auth_url(section: Section) -> str:
+    url = _url(section, "auth-url", section.required("auth-url")).rstrip("/")
+    if re.search(r"/v2\.0$", url):
+        raise section.wrong(
+            "auth-url", "auth-url is of Keystone's version 2.0, which is no more: leave that out"
+        )
+    return url if url.endswith("/v3") else f"{url}/v3"
+
+
+def _url(section: Section, key: str, default: str) -> str:
+    url = section.text(key) or default
+    if not re.match(r"https?://[^/?#\s]+", url):
+        raise section.wrong(key, f"{key} is no URL that begins with https:// or http://")
+    return url
+
+
+def _interface(section: Section) -> str:
+    text = section.text("os-endpoint-type") or "public"
+    name = text.removesuffix("URL")
+    if name not in ("public", "internal", "admin"):
+        raise section.wrong("os-endpoint-type", "os-endpoint-type is none of public, internal, admin")
+    return name
+
+
+def _pair(section: Section, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise section.wrong(
+            "node-metadata", "node-metadata needs a name and a value: node-metadata = name=value"
+        )
+    return name.strip(), value.strip()
+
+
+def _duration(section: Section, key: str) -> float:
+    text = section.text(key) or "0"
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise section.wrong(key, f"{key} is no duration like 5s")
+    return float(match[1]) * _UNITS[match[2]]
