@@ -9,15 +9,19 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.availability import AGENT_AVAILABLE, Availability
+from tower.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availability
 from tower.clusters import Clusters
 from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
+from tower.kube.kubeconfig import KubeAccess
+from tower.nodes.access import MemberAccesses
+from tower.nodes.spec import SSHSpec
 from tower.periodic import periodic
 from tower.revocation import Revocation
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
 from tower.v1.tokens import V1Tokens, id_of_token
+from tower.vault import Vault
 from tower.web.identity import Authenticator
 from tower.web.sessions import Sessions
 
@@ -119,6 +123,29 @@ class AvailabilityTests(SynchronousTestCase):
         self.service.startService()
         self.bench.clock.advance(10)
         self.assertEqual(self.condition(), ("False", NOW + 10))
+
+    def test_nodes(self) -> None:
+        """A cluster without agents has a condition of its own, whose text is what its users read."""
+        bench = self.bench
+        vault = Vault(f"{self.mktemp()}.key")
+        clusters = Clusters(bench.store, None, bench.clock, MemberAccesses(bench.store, vault))
+        access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
+        self.successResultOf(clusters.add("gamma", ssh=SSHSpec("core", "/key"), access=access))
+        bench.tunnels.explain("gamma", lambda: "No SSH tunnels currently open.")
+        tunnel = FakeTunnel("gamma")
+        for change, wanted in (
+            (bench.tunnels.add, ("True", "TunnelOpen", "An SSH tunnel to a node is open.")),
+            (bench.tunnels.remove, ("False", "NoTunnel", "No SSH tunnels currently open.")),
+        ):
+            change(tunnel)
+            bench.clock.advance(10)
+            cluster = bench.clusters.require("gamma")
+            found = cluster.condition(NODES_AVAILABLE)
+            assert found is not None
+            self.assertEqual((found.status, found.reason, found.message), wanted)
+            self.assertIsNone(cluster.condition(AGENT_AVAILABLE))
+        bench.tunnels.explain("gamma", None)
+        self.assertIn("agent of cluster gamma", bench.tunnels.why_not("gamma"))
 
     def test_stops(self) -> None:
         """A stopped service leaves no timer."""

@@ -21,6 +21,7 @@ from tower.clock import TimeOfDay, count_steadily
 from tower.clusters import Clusters
 from tower.conch.keys import load_or_create
 from tower.credentials import Credentials
+from tower.errors import ConfigurationError
 from tower.jointokens import JoinTokens
 from tower.kube.kubeconfig import KubeAccess
 from tower.listening import ConnectionFactory, ConnectionReactor
@@ -344,7 +345,10 @@ class Proxy(MultiService):
         return port
 
     def _cannot_open(self, failure: Failure) -> None:
-        self._log.failure("the proxy cannot start", failure)
+        if failure.check(ConfigurationError):
+            self._log.critical("the proxy cannot start: {reason}", reason=failure.getErrorMessage())
+        else:
+            self._log.failure("the proxy cannot start", failure)
         self._reactor.stop()
 
     def _sweep(self) -> None:

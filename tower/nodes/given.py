@@ -38,6 +38,11 @@ async def ensure(clusters: Clusters, given: GivenCluster, access: KubeAccess | N
     :raise ConfigurationError: there is one of that name that has an agent.
     """
     known = clusters.get(given.name)
+    if known is None and access is None:
+        raise ConfigurationError(
+            f"cluster {given.name} is not there yet: give --member-kubeconfig, the way to its API server; "
+            "once it is kept, that can be left out"
+        )
     if known is None:
         await clusters.add(given.name, ssh=given.spec, access=access)
         _log.info("cluster {name} is added, as --ssh-user says", name=given.name)

@@ -16,8 +16,9 @@ from tower.cloud.registry import init_cloud_provider
 from tower.cluster import Cluster
 from tower.conch.hostkeys import AnyHostKey, HostKeys
 from tower.conch.knownhosts import KnownHosts
+from tower.conch.nodeclient import CONNECT
 from tower.conch.nodeshared import OpenCounters
-from tower.conch.nodetunnel import CONNECT, Login, NodeTunnel
+from tower.conch.nodetunnel import Login, NodeTunnel
 from tower.conch.nodetunnels import NodeTunnels
 from tower.conch.usualhosts import UsualHosts
 from tower.connecting import connect
@@ -153,6 +154,8 @@ class NodeCluster:
     # What the record says
 
     def _cloud(self) -> ICloudProvider | None:
+        if not self.spec.cloud_provider:
+            return None
         provider = init_cloud_provider(self.spec.cloud_provider, self.spec.cloud_config)
         if provider is not None:
             provider.initialize(self._around.reactor)
@@ -249,9 +252,7 @@ class NodeCluster:
     def status(self) -> SSHStatus:
         """Return what is known now."""
         status = self.tunneler.status()
-        if self.gate.problem and not status.last_error:
-            return evolve(status, last_error=self.gate.problem)
-        return status
+        return evolve(status, last_error=self.gate.problem) if self.gate.problem else status
 
     def _why_not(self) -> str:
         return str(self.tunnels.absence)

@@ -1,0 +1,187 @@
+"""Tests of `tower.nodes.clusters` and `tower.nodes.nodecluster`; lists of nodes fail, so nothing connects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.test_control import NOW
+from tower.budget import Budget
+from tower.cluster import Cluster
+from tower.clusters import Clusters
+from tower.conch.timers import Wheel
+from tower.kube.kubeconfig import KubeAccess
+from tower.nodes.access import MemberAccesses
+from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
+from tower.nodes.nodecluster import Surroundings
+from tower.nodes.spec import SSHSpec
+from tower.store import MemoryStore
+from tower.tunnels import Tunnels
+from tower.vault import Vault
+
+ACCESS = KubeAccess("https://10.0.0.1:6443", insecure=True, token="of-beta")
+
+
+class NodeClustersTests(SynchronousTestCase):
+    """Clusters come, change and go with their records."""
+
+    def setUp(self) -> None:
+        """Have a store, and a service that follows it."""
+        self.folder = Path(self.mktemp()).absolute()
+        self.folder.mkdir()
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.store = MemoryStore()
+        self.accesses = MemberAccesses(self.store, Vault(self.folder / "secrets.key"))
+        self.clusters = Clusters(self.store, None, self.clock, self.accesses)
+        self.tunnels = Tunnels(self.clock, self.clock.seconds)
+        around = Surroundings(
+            self.clock,
+            None,
+            Wheel(self.clock),
+            self.store,
+            self.tunnels,
+            self.accesses,
+            Budget(1 << 20),
+            self.clock.seconds,
+        )
+        self.nodes = NodeClusters(around, self.clusters)
+        self.nodes.startService()
+        self.addCleanup(self.stop)
+
+    def stop(self) -> None:
+        """Stop; nothing is left on the clock."""
+        stopping = self.nodes.stopService()
+        self.clock.advance(30)
+        self.successResultOf(stopping)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def spec(self, **more: Any) -> SSHSpec:
+        """Return one whose list of nodes is not there."""
+        parts = {"nodes_file": str(self.folder / "nodes"), **more}
+        return SSHSpec("core", str(self.folder / "key"), **parts)
+
+    def add(self, access: KubeAccess | None = ACCESS, **more: Any) -> Cluster:
+        """Add beta."""
+        return self.successResultOf(self.clusters.add("beta", ssh=self.spec(**more), access=access))
+
+    def change(self, **parts: Any) -> None:
+        """Change how beta is reached."""
+
+        def edit(cluster: Cluster) -> Cluster:
+            assert cluster.ssh is not None
+            return evolve(cluster, ssh=evolve(cluster.ssh, **parts))
+
+        self.successResultOf(self.clusters.change("beta", edit))
+
+    def look(self) -> None:
+        """Have a look taken."""
+        from twisted.internet.defer import Deferred
+
+        self.successResultOf(Deferred.fromCoroutine(self.nodes.look()))
+
+    def said(self, kind: str) -> tuple[str, str, str] | None:
+        """Return what a condition of beta says."""
+        found = self.clusters.require("beta").condition(kind)
+        return None if found is None else (found.status, found.reason, found.message)
+
+    def test_comes_and_goes(self) -> None:
+        """One that is added is kept until it is disabled or removed; one with an agent is left alone."""
+        self.successResultOf(self.clusters.add("alpha"))
+        self.add()
+        self.assertIsNone(self.nodes.get("alpha"))
+        self.assertIsNotNone(self.nodes.get("beta"))
+        self.assertIn("No SSH tunnels currently open", self.tunnels.why_not("beta"))
+        self.successResultOf(self.clusters.set_enabled("beta", False))
+        self.assertIsNone(self.nodes.get("beta"))
+        self.successResultOf(self.clusters.set_enabled("beta", True))
+        self.assertIsNotNone(self.nodes.get("beta"))
+        self.successResultOf(self.clusters.remove("beta"))
+        self.assertIsNone(self.nodes.get("beta"))
+        self.assertIsNone(self.nodes.status("beta"))
+        self.assertIn("agent of cluster beta", self.tunnels.why_not("beta"))
+
+    def test_there_before(self) -> None:
+        """What the store has when the service starts is kept, too."""
+        self.add()
+        self.stop()
+        self.assertIsNone(self.nodes.get("beta"))
+        self.nodes.startService()
+        self.assertIsNotNone(self.nodes.get("beta"))
+
+    def test_what_changes_alone(self) -> None:
+        """Other nodes, targets and kubelets disturb no tunnel; another user means other tunnels."""
+        self.add()
+        first = self.nodes.get("beta")
+        assert first is not None
+        self.change(targets={"pg": "10.0.0.5:5432"}, kubelet_port=0, allow_system=True)
+        self.assertIs(self.nodes.get("beta"), first)
+        self.assertEqual(first.way.targets, {"pg": ("10.0.0.5", 5432)})
+        self.assertIsNone(first.kubelets)
+        self.change(user="other")
+        second = self.nodes.get("beta")
+        assert second is not None
+        self.assertIsNot(second, first)
+        self.assertEqual(second.tunneler.user, "other")
+        self.assertFalse(first.tunneler.running)
+
+    def test_added_anew(self) -> None:
+        """A cluster that was removed and added again under its name is another one."""
+        self.add()
+        first = self.nodes.get("beta")
+        self.successResultOf(self.clusters.remove("beta"))
+        self.add()
+        self.assertIsNot(self.nodes.get("beta"), first)
+
+    def test_credential(self) -> None:
+        """A credential that cannot be opened is told of; one that is given again counts at once."""
+        self.add()
+        self.stop()
+        (self.folder / "secrets.key").unlink()
+        self.nodes.startService()
+        running = self.nodes.get("beta")
+        assert running is not None
+        self.assertIn("--member-kubeconfig", running.gate.problem)
+        self.look()
+        self.assertEqual(self.said("MemberCredential"), ("False", "Unusable", running.gate.problem))
+        self.assertEqual(self.nodes.status("beta").last_error, running.gate.problem)  # type: ignore[union-attr]
+        self.successResultOf(self.clusters.change("beta", lambda cluster: cluster, access=ACCESS))
+        self.assertEqual(running.gate.problem, "")
+        self.assertIn(b"of-beta", running.gate.upstream().credential_line)
+        self.look()
+        self.assertEqual(
+            self.said("MemberCredential"),
+            ("True", "Usable", "The credential for the API server can be used."),
+        )
+
+    def test_cannot_be_put_together(self) -> None:
+        """A configuration that is not there is told, and looked for again; what works then is kept."""
+        config = self.folder / "fake.conf"
+        self.add(nodes_file="", cloud_provider="fake", cloud_config=str(config))
+        self.assertIsNone(self.nodes.get("beta"))
+        status = self.nodes.status("beta")
+        assert status is not None
+        self.assertIn(f"Couldn't open cloud provider configuration {config}", status.last_error)
+        self.look()
+        self.assertIsNone(self.nodes.get("beta"))
+        config.write_text("[fake]\n")
+        self.look()
+        self.assertIsNotNone(self.nodes.get("beta"))
+
+    def test_health(self) -> None:
+        """Nodes that nobody could list for ten minutes fail the health check; the condition says why."""
+        self.add()
+        self.look()
+        self.assertEqual((self.nodes.unhealthy(), self.said("NodesSynced")), ("", self.said("NodesSynced")))
+        for _ in range(int(615 / LOOK_PERIOD)):
+            self.clock.advance(LOOK_PERIOD)
+        self.assertEqual(self.nodes.unhealthy(), "tunnel sync is taking too long: 615")
+        self.look()
+        status, reason, message = self.said("NodesSynced") or ("", "", "")
+        self.assertEqual((status, reason), ("False", "TooLongAgo"))
+        self.assertIn(str(self.folder / "nodes"), message)
+        self.assertEqual(self.nodes.readings()["beta"].since_sync, 615)
