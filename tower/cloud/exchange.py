@@ -62,7 +62,7 @@ async def send(reactor: Any, agent: IAgent, request: CloudRequest, timeout: floa
     :raise CloudError: the answer is longer than `BODY_LIMIT`, or the URL is none.
     """
     address = request.address
-    if not _URL.fullmatch(request.url):
+    if not _can_be_asked(request.url):
         raise CloudError(f"{address} is not a URL that can be asked")
     headers = Headers({b"user-agent": [USER_AGENT.encode()]})
     for name, value in request.headers.items():
@@ -164,6 +164,14 @@ class _Bytes:
 
     def stopProducing(self) -> None:
         """All is written."""
+
+
+def _can_be_asked(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(_URL.fullmatch(url) and parts.hostname and parts.port != 0)
+    except ValueError:
+        return False
 
 
 def without_query(url: str) -> str:
