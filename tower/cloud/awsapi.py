@@ -17,6 +17,9 @@ from tower.cloud.awsxml import BadXML, error_of, parse_xml
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.session import CloudRequest, CloudSession
 
+#: Most attempts for one request: AWS slows down whoever does the same for many instances.
+ATTEMPTS = 8
+
 # "Come more slowly", which some services say with status 400.
 _THROTTLED = frozenset(
     (
@@ -120,6 +123,7 @@ class AWSAPI:
         return (await self._ask(target.rpartition(".")[2], headers, json.dumps(parameters).encode())).json()
 
     async def _ask(self, action: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        url = self._endpoint.url
         used: list[AWSCredentials] = []
 
         async def add_signature(request: CloudRequest) -> None:
@@ -133,11 +137,12 @@ class AWSAPI:
             try:
                 return await self._session.request(
                     "POST",
-                    self._endpoint.url,
+                    url,
                     headers=headers,
                     body=body,
                     sign=add_signature,
                     again=_is_throttled,
+                    attempts=ATTEMPTS,
                 )
             except CloudAnswerError as e:
                 error = self._read(action, e)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 from twisted.internet.defer import Deferred, DeferredLock, DeferredSemaphore
+from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.awsapi import AWSAPI, AWSError
@@ -99,7 +100,7 @@ class InstanceConnect:
         preparing = Deferred.fromCoroutine(self._prepare(user, ready, host))
         try:
             await preparing.addTimeout(PATIENCE, self._clock)
-        except TimeoutError:
+        except TooLate:
             raise CloudUnreachable(f"no key for {host} within {PATIENCE:g} s") from None
 
     async def _prepare(self, user: str, key: PublicKey, host: str) -> None:

@@ -64,12 +64,9 @@ class Metadata:
         raise AssertionError("unreachable")
 
     async def _fetch_token(self) -> tuple[str, float]:
+        url, headers = f"{self._address}/latest/api/token", {f"{_TOKEN}-ttl-seconds": str(TOKEN_LIFE)}
         try:
-            answer = await self._session.request(
-                "PUT",
-                f"{self._address}/latest/api/token",
-                headers=[(f"{_TOKEN}-ttl-seconds", str(TOKEN_LIFE))],
-            )
+            answer = await self._session.request("PUT", url, headers=headers, **_PATIENCE)
         except CloudUnreachable as e:
             raise NoMetadata(
                 f"no answer from the metadata service at {self._address}: this is no EC2 instance, "
