@@ -227,14 +227,19 @@ def _check_targets(targets: Mapping[str, str]) -> None:
     for name, address in targets.items():
         if name in (KUBERNETES, _KUBELET):
             raise wrong(f"targets.{name}", address, f"{name!r} is a target of its own: choose another name")
-        try:
-            parse_target(f"{name}={address}")
-        except ConfigurationError:
+        if not _is_target(name, address):
             raise wrong(
                 f"targets.{name}",
                 address,
                 "must be HOST:PORT, with a name of lower-case letters, digits, '-' and '.'",
-            ) from None
+            )
+
+
+def _is_target(name: str, address: str) -> bool:
+    try:
+        return address.isprintable() and parse_target(f"{name}={address}").name == name
+    except ConfigurationError:
+        return False
 
 
 def _plain(value: Any) -> Any:
