@@ -27,6 +27,7 @@ from tower.web.status import Refusal
 
 CA = authority("cluster")
 OTHER = authority("kubelets")
+NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
 HEAD = b"GET /stats/summary HTTP/1.1\r\n"
 
 
@@ -231,7 +232,7 @@ class OpenTests(KubeletsCase):
 
     def test_no_credential(self) -> None:
         """Without a credential there is no way."""
-        self.access = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
+        self.access = NO_WAY
         self.assertIn("no credential", str(self.refused(self.make().open("n1"))))
 
     def test_replaced(self) -> None:
@@ -269,6 +270,11 @@ class RewriteTests(KubeletsCase):
         self.assertEqual(
             self.make().rewrite(HEAD + b"Host: x\r\n\r\n", plain=True), HEAD + b"Host: kubelet\r\n\r\n"
         )
+
+    def test_no_credential(self) -> None:
+        """Without a credential nothing is sent."""
+        self.access = NO_WAY
+        self.assertRaises(Refusal, self.make().rewrite, HEAD + b"Host: x\r\n\r\n", plain=True)
 
 
 class AuthorizeTests(KubeletsCase):
@@ -366,6 +372,6 @@ class AuthorizeTests(KubeletsCase):
 
     def test_no_credential(self) -> None:
         """Without a credential nobody may anything."""
-        self.access = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
+        self.access = NO_WAY
         self.kubelets = self.make()
         self.assertRaises(ClusterUnreachable, self.authorize)

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
@@ -14,7 +15,7 @@ from tower.errors import TowerError, Unauthorized
 from tower.web.identity import ANYBODY
 from tower.web.outcome import HandOver, RawStream, Relay, Response
 from tower.web.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
-from tower.web.status import refusal_of
+from tower.web.status import Refusal, refusal_of
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
@@ -81,6 +82,25 @@ class FakeIdentity:
     """Who somebody is."""
 
     credential: FakeCredential
+    user: str = "jane"
+    groups: tuple[str, ...] = ("dev",)
+
+
+class FakeKubelets:
+    """Lets nobody, somebody, or somebody later."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.answer: Any = None
+
+    def authorize(
+        self, user: str, groups: Any, name: str, method: bytes, path: bytes, *, upgrade: bool
+    ) -> Any:
+        """Note who wants what."""
+        self.asked.append((user, groups, name, method, path, upgrade))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 class RouterTestCase(SynchronousTestCase):
@@ -99,8 +119,19 @@ class RouterTestCase(SynchronousTestCase):
             self.taken.append(received)
 
         rights: Any = NoRights()
-        self.front = FrontDoor(chain, chain, api, take, rights, lambda: self.ready)
-        self.plain = PlainPort(take)
+        self.problem = ""
+        self.kubelets = FakeKubelets()
+        self.front = FrontDoor(
+            chain,
+            chain,
+            api,
+            take,
+            rights,
+            lambda: self.ready,
+            ssh_tunnel=lambda: self.problem,
+            kubelets={"beta": self.kubelets}.get,
+        )
+        self.plain = PlainPort(take, lambda: self.problem)
         self.port = ClusterPort(chain, "alpha", rights)
 
     def chain(self, request: Any, cluster: str, end: Any) -> Any:
@@ -209,6 +240,25 @@ class FrontDoorTests(RouterTestCase):
         self.refused(503, self.front, b"/readyz")
         self.refused(405, self.front, b"/healthz", b"POST")
 
+    def test_ssh_tunnel_check(self) -> None:
+        """On both ports whoever asks is told whether nodes and keys are looked after, in upstream's words."""
+        path = b"/healthz/ssh-tunnel"
+        for router in (self.front, self.plain):
+            self.problem = ""
+            self.assertEqual((self.ask(router, path).code, self.ask(router, path).body), (200, b"ok\n"))
+            self.assertIn(b"[+]SSH Tunnel Check ok\n", self.ask(router, path + b"?verbose").body)
+            for self.problem in (
+                "tunnel sync is taking too long: 601",
+                "SSHKey sync is taking too long: 901",
+            ):
+                answer = self.ask(router, path)
+                self.assertEqual((answer.code, answer.body), (500, self.problem.encode() + b"\n"))
+                self.assertIn((b"Content-Type", b"text/plain; charset=utf-8"), answer.headers)
+            self.refused(405, router, path, b"POST")
+            for other in (b"/healthz/", b"/healthz/ssh-tunnels", b"/healthz/etcd", path + b"/"):
+                self.refused(404, router, other)
+        self.assertEqual(self.asked, [])
+
     def test_version(self) -> None:
         """The version is open to all."""
         self.assertIn("gitVersion", json.loads(self.ask(self.front, b"/version").body))
@@ -301,6 +351,69 @@ class FrontDoorTests(RouterTestCase):
         self.closed = True
         self.refused(401, self.front, b"/clusters/alpha/targets/kubernetes")
         self.refused(401, self.front, b"/clusters/alpha/targets/")
+
+    def test_kubelets(self) -> None:
+        """A kubelet is a target below a node's name; its cluster is asked about each request."""
+        prefix = b"/clusters/beta/targets/kubelet/n1.example"
+        for rest in (b"/stats/summary?x=/y", b"", b"/", b"?a"):
+            relay = self.ask(self.front, prefix + rest)
+            self.assertEqual(relay, Relay("beta", prefix, "kubelet/n1.example", plain=True))
+        self.assertEqual(
+            self.kubelets.asked[0], ("jane", ("dev",), "n1.example", b"GET", b"/stats/summary", False)
+        )
+        self.assertEqual([asked[4] for asked in self.kubelets.asked[1:]], [b"", b"/", b""])
+        self.ask(self.front, prefix + b"/exec/a/b/c", b"POST", b"SPDY/3.1")
+        self.assertEqual(self.kubelets.asked[-1][3:], (b"POST", b"/exec/a/b/c", True))
+        self.assertEqual(set(self.asked), {"beta"})
+
+    def test_kubelets_are_asked_about_each_time(self) -> None:
+        """What was decided about one request says nothing about the next one of its connection."""
+        fields, channel = FakeFields(), FakeChannel()
+        router: Any = self.front
+        for path in (b"/a", b"/b"):
+            router(FakeRequest(b"/clusters/beta/targets/kubelet/n1" + path, fields=fields, channel=channel))
+        self.assertEqual([asked[4] for asked in self.kubelets.asked], [b"/a", b"/b"])
+        self.assertIsNone(channel.standing)
+
+    def test_kubelets_of_those_who_may(self) -> None:
+        """Who may not goes nowhere; who waits for the answer is let when it comes."""
+        target = b"/clusters/beta/targets/kubelet/n1/pods"
+        self.kubelets.answer = Refusal(403, "no")
+        self.refused(403, self.front, target)
+        waiting: Deferred[None] = Deferred()
+        self.kubelets.answer = waiting
+        outcome = self.ask(self.front, target)
+        self.assertNoResult(outcome)
+        waiting.callback(None)
+        self.assertEqual(self.successResultOf(outcome).target, "kubelet/n1")
+        self.kubelets.answer = fail(Refusal(403, "no"))
+        self.failureResultOf(self.ask(self.front, target), Refusal)
+
+    def test_kubelets_behind_the_chain(self) -> None:
+        """Who is not let into the cluster is not told anything of its nodes."""
+        self.closed = True
+        for rest in (b"", b"/", b"/n1", b"/n1/pods"):
+            self.refused(401, self.front, b"/clusters/beta/targets/kubelet" + rest)
+        self.assertEqual(self.kubelets.asked, [])
+
+    def test_no_kubelets(self) -> None:
+        """What cannot be a node's name leads to none, and no raw stream leads to a kubelet."""
+        for rest in (b"", b"/", b"?x", b"//", b"/-a/", b"/a%2fb", b"/..", b"/" + b"a" * 300):
+            self.refused(404, self.front, b"/clusters/beta/targets/kubelet" + rest)
+        self.refused(400, self.front, b"/clusters/beta/targets/kubelet/n1", b"GET", b"tower-stream")
+        self.assertEqual(self.kubelets.asked, [])
+
+    def test_targets_of_that_name(self) -> None:
+        """A cluster with an agent may have a target of its own that is called kubelet."""
+        prefix = b"/clusters/alpha/targets/kubelet"
+        for rest in (b"", b"/n1/pods"):
+            relay = self.ask(self.front, prefix + rest)
+            self.assertEqual(relay, Relay("alpha", prefix, "kubelet", plain=True))
+        self.assertEqual(self.kubelets.asked, [])
+
+    def test_no_kubelets_on_ports_of_clusters(self) -> None:
+        """On a cluster's own port every path is the cluster's."""
+        self.assertEqual(self.ask(self.port, b"/targets/kubelet/n1/pods"), Relay("alpha"))
 
     def test_ways_are_bounded(self) -> None:
         """Names that nobody has do not fill the memory."""

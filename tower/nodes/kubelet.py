@@ -85,6 +85,7 @@ class Kubelets:
     def __init__(self, clock: Any, cluster: str, spec: SSHSpec, nodes: Nodes, api: Posts, gate: Gate) -> None:
         self._clock = clock
         self._cluster = cluster
+        self._no_credential = f"there is no credential for cluster {cluster} that could be used"
         self._spec = spec
         self._nodes = nodes
         self._gate = gate
@@ -119,7 +120,7 @@ class Kubelets:
         """
         node = self.find(name)
         if self._gate.material is None:
-            raise ClusterUnreachable(f"there is no credential for cluster {self._cluster} that could be used")
+            raise ClusterUnreachable(self._no_credential)
         if _AMBIGUOUS.search(path):
             raise Refusal(400, "no escapes, backslashes, dots or empty segments in a path of a kubelet")
         verb = "create" if upgrade else VERBS.get(method)
@@ -129,7 +130,12 @@ class Kubelets:
         return self._review(Question(user, tuple(groups), node.name, verb, subresource_of(path)))
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a request's head as it goes to a kubelet, with the credential in it; see `authorize`."""
+        """Return a request's head as it goes to a kubelet, with the credential in it; see `authorize`.
+
+        :raise Refusal: there is no credential any more.
+        """
+        if self._gate.material is None:
+            raise Refusal(503, self._no_credential)
         line, _, fields = head.partition(b"\r\n")
         kept = b"".join(
             field for field in fields.splitlines(keepends=True) if _IDENTITY.fullmatch(field) is None
@@ -184,7 +190,7 @@ class Kubelets:
         """
         material = self._gate.material
         if material is None:
-            raise ConfigurationError(f"there is no credential for cluster {self._cluster}")
+            raise ConfigurationError(self._no_credential)
         file = self._spec.kubelet_authority
         try:
             authority = Path(file).read_bytes() if file else material.authority

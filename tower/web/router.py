@@ -7,12 +7,11 @@ and what follows `/clusters/<name>/targets/<target>` that target's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from twisted.internet.defer import Deferred
 
-from tower import __version__
 from tower.credentials import PREFIX
 from tower.pipes import Pipe
 from tower.policy import KUBERNETES
@@ -20,19 +19,14 @@ from tower.policy import KUBERNETES
 from . import discovery
 from .chain import Chain
 from .identity import ANYBODY
+from .kubelets import KUBELET, NODE, FindKubelets, Kubelets, admitted, no_kubelets
 from .outcome import HandOver, Outcome, RawStream, Relay, Response
+from .probes import OK, PLAIN, PROBES, SSH_TUNNEL, Check, nothing_wrong, only_read, ssh_tunnel_check
 from .request import Request
 from .standing import Rights, Standing
 from .status import Refusal
 
 Answer: TypeAlias = "Outcome | Deferred[Outcome]"
-
-_TEXT = ((b"Content-Type", b"text/plain; charset=utf-8"), (b"Cache-Control", b"no-store"))
-#: What a question for the state of the process gets.
-OK = Response(200, b"ok\n", _TEXT)
-#: The same, and the version, as KubeSphere's Tower answers on its port.
-HEALTH = Response(200, b"OK\n", _TEXT)
-PLAIN_VERSION = Response(200, f"{__version__}\n".encode(), _TEXT)
 
 TOWER_STREAM = b"tower-stream"
 #: The subprotocols by which agents are known.
@@ -42,14 +36,6 @@ _CLUSTER = re.compile(rb"/clusters/([^/?]*)")
 _NAME = re.compile(rb"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _TARGET = re.compile(rb"/targets/([a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?)")
 _TO_TARGET = re.compile(_TARGET.pattern + rb"(?=[/?]|\Z)")
-#: The target below which the kubelets of a cluster's nodes are.
-KUBELET = "kubelet"
-_TO_NODE = re.compile(rb"/([A-Za-z0-9](?:[-.:_A-Za-z0-9]{0,251}[A-Za-z0-9])?)(?=[/?]|\Z)")
-_PROBES = frozenset({b"/healthz", b"/readyz", b"/livez"})
-#: Tells whether nodes are listed, and keys are installed, as often as they should; upstream's name for it.
-_SSH_TUNNEL = b"/healthz/ssh-tunnel"
-_SSH_TUNNEL_CHECK = b"SSH Tunnel Check"
-_PLAIN = {b"/health": HEALTH, b"/version": PLAIN_VERSION, **dict.fromkeys(_PROBES, OK)}
 _KUBERNETES = frozenset(
     {b"api", b"apis", b"openapi", b"version", b"healthz", b"livez", b"readyz", b"metrics"}
 )
@@ -59,32 +45,6 @@ _OWN_TOKEN = PREFIX.encode()
 
 #: Gets an agent's connection and every byte of it so far.
 TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
-#: Says what is wrong; an empty text when nothing is.
-Check: TypeAlias = Callable[[], str]
-
-
-class Kubelets(Protocol):
-    """What is needed of `tower.nodes.kubelet.Kubelets`."""
-
-    def authorize(
-        self, user: str, groups: Sequence[str], name: str, method: bytes, path: bytes, *, upgrade: bool
-    ) -> Deferred[None] | None:
-        """Return None if *user* may do this at the node called *name*, or what fires when he may.
-
-        :raise TowerError: also through the Deferred: he may not, or nobody can tell.
-        """
-
-
-#: Returns the kubelets of a cluster; None where they are no target, or a target as all others are.
-FindKubelets: TypeAlias = Callable[[str], Kubelets | None]
-
-
-def _nothing_wrong() -> str:
-    return ""
-
-
-def _no_kubelets(_cluster: str) -> None:
-    return None
 
 
 class _ClusterRouter:
@@ -133,8 +93,8 @@ class FrontDoor(_ClusterRouter):
         rights: Rights,
         ready: Callable[[], bool] = lambda: True,
         *,
-        ssh_tunnel: Check = _nothing_wrong,
-        kubelets: FindKubelets = _no_kubelets,
+        ssh_tunnel: Check = nothing_wrong,
+        kubelets: FindKubelets = no_kubelets,
     ) -> None:
         super().__init__(chain, rights)
         self._who = who
@@ -170,10 +130,10 @@ class FrontDoor(_ClusterRouter):
     def _own(self, request: Request, path: bytes) -> Answer:
         """Answer what is Tower's own."""
         _plain(path)
-        if path in _PROBES:
+        if path in PROBES:
             return self._probe(request, path)
-        if path == _SSH_TUNNEL:
-            return _checked(request, _SSH_TUNNEL_CHECK, self._ssh_tunnel)
+        if path == SSH_TUNNEL:
+            return ssh_tunnel_check(request, self._ssh_tunnel)
         if path == b"/version":
             return _version(request)
         if path == b"/agent":
@@ -203,12 +163,12 @@ class FrontDoor(_ClusterRouter):
         return self._follow(request, way)
 
     def _to_kubelet(self, request: Request, cluster: str, kubelets: Kubelets, end: int) -> Answer:
-        match = _TO_NODE.match(request.target, end)
+        match = NODE.match(request.target, end)
         if match is None:
             return self._chain(request, cluster, lambda: _no_node(cluster))
         node, prefix = match[1].decode("ascii"), request.target[: match.end()]
         way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, f"{KUBELET}/{node}"))
-        return self._chain(request, cluster, lambda: _admitted(request, kubelets, node, way))
+        return self._chain(request, cluster, lambda: admitted(request, kubelets, node, way.relay))
 
     def _new_way(self, name: bytes) -> _Way:
         _plain(name)
@@ -223,7 +183,7 @@ class FrontDoor(_ClusterRouter):
         return way
 
     def _probe(self, request: Request, path: bytes) -> Response:
-        _only_read(request)
+        only_read(request)
         if path == b"/readyz" and not self._ready():
             raise Refusal(503, "this proxy is not ready: it starts, or it stops")
         return OK
@@ -283,7 +243,7 @@ class PlainPort:
     :param ssh_tunnel: for `/healthz/ssh-tunnel`.
     """
 
-    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = _nothing_wrong) -> None:
+    def __init__(self, take_agent: TakeAgent, ssh_tunnel: Check = nothing_wrong) -> None:
         self._agent = HandOver(take_agent)
         self._ssh_tunnel = ssh_tunnel
 
@@ -292,12 +252,12 @@ class PlainPort:
         path = request.path
         if asks_for_agent(request, path):
             return self._agent
-        answer = _PLAIN.get(path)
+        answer = PLAIN.get(path)
         if answer is not None:
-            _only_read(request)
+            only_read(request)
             return answer
-        if path == _SSH_TUNNEL:
-            return _checked(request, _SSH_TUNNEL_CHECK, self._ssh_tunnel)
+        if path == SSH_TUNNEL:
+            return ssh_tunnel_check(request, self._ssh_tunnel)
         raise Refusal(
             404,
             "this port is for agents alone; clusters and Tower's API are served with TLS, on --secure-port",
@@ -339,41 +299,14 @@ def _no_node(cluster: str) -> Outcome:
     raise Refusal(404, f"a kubelet is at /clusters/{cluster}/targets/{KUBELET}/NODE/")
 
 
-def _admitted(request: Request, kubelets: Kubelets, node: str, way: _Way) -> Answer:
-    """Return the way to a kubelet once its cluster says that the user may go it."""
-    identity: Any = request.identity
-    path = request.target[len(way.relay.prefix) :].partition(b"?")[0]
-    asking = kubelets.authorize(
-        identity.user, identity.groups, node, request.method, path, upgrade=bool(request.fields.upgrade)
-    )
-    if asking is None:
-        return way.relay
-    return asking.addCallback(lambda _: way.relay)
-
-
-def _checked(request: Request, name: bytes, check: Check) -> Response:
-    """Answer as kube-apiserver answers who asks for one of its health checks."""
-    _only_read(request)
-    problem = check()
-    if problem:
-        return Response(500, problem.encode() + b"\n", _TEXT)
-    verbose = b"verbose" in request.target.partition(b"?")[2].split(b"&")
-    return Response(200, b"[+]%b ok\nhealthz check passed\n" % name, _TEXT) if verbose else OK
-
-
 def _plain(path: bytes) -> None:
     """Refuse what another program might read as another path."""
     if b"%" in path or b"\\" in path or b"//" in path:
         raise Refusal(400, "no escapes, backslashes or empty segments in this part of a path", close=True)
 
 
-def _only_read(request: Request) -> None:
-    if request.method not in (b"GET", b"HEAD"):
-        raise Refusal(405, f"{request.method.decode('latin-1')} is not for this path: use GET")
-
-
 def _version(request: Request) -> Response:
-    _only_read(request)
+    only_read(request)
     return Response.of_json(discovery.version_info())
 
 
