@@ -189,7 +189,8 @@ class KubeletTLSTests(SynchronousTestCase):
         Kubelet(far)
         far.resume()
         tunnel = FakeTunnel(opening)
-        looking = Deferred.fromCoroutine(kubelet_health(url, muxes.clock, authority)(tunnel))  # type: ignore[arg-type]
+        check: Any = kubelet_health(url, muxes.clock, authority)
+        looking: Deferred[str] = Deferred.fromCoroutine(check(tunnel))
         muxes.pump()
         self.assertEqual((muxes.clock.getDelayedCalls(), muxes.near.mux.channels), ([], {}))
         return looking
