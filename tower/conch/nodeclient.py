@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
 from tower.conch.client import Client
@@ -20,12 +21,19 @@ from tower.conch.limits import HandshakeTimeout, Limits
 from tower.conch.nodeauth import SERVER_SIG_ALGS, KeyAuth, read_extensions
 from tower.conch.requests import Answer
 from tower.conch.signatures import verify
-from tower.conch.timers import Clock
+from tower.conch.timers import Clock, within
+from tower.connecting import ConnectFailed, connect
 from tower.errors import PeerError
 from tower.nodes.node import Node
 
 #: How long the whole handshake may take from the moment that the connection is there, s.
 HANDSHAKE = 30.0
+
+#: How long the connection to a node may take, s: longer than a kernel tries.
+CONNECT = 150.0
+
+#: What connects has a limit of its own, behind ours, s.
+_LONGER = 5.0
 
 #: How often a node is probed, s.
 KEEPALIVE_INTERVAL = 15.0
@@ -167,6 +175,44 @@ class NodeTransport(Client):
         super().ended(reason)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
+
+
+#: Connects to a host and a port; the connection comes paused.
+Dial = Callable[[str, int], Deferred[Any]]
+
+
+def dialling(reactor: Any, seconds: float) -> Dial:
+    """Return what connects by *reactor*; see `tower.connecting.connect`."""
+    return partial(connect, reactor, timeout=seconds + _LONGER)
+
+
+def reach(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[Any]:
+    """Connect to *node* within so many seconds.
+
+    :raise ConnectFailed: through the Deferred.
+    """
+
+    def late() -> ConnectFailed:
+        text = f"dial tcp {node.address}: i/o timeout: no answer in {seconds:g} s"
+        return ConnectFailed("timeout", text)
+
+    return within(clock, seconds, dial(node.host, node.port), late)
+
+
+def admitted(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[NodePeer]:
+    """Return what fires when *ssh* is let in, or is not; cancelling it ends the connection with *abort*."""
+
+    def cancel(opened: Deferred[NodePeer]) -> None:
+        opened.errback(CancelledError())
+        abort()
+
+    def failed(failure: Failure) -> None:
+        if not opened.called:
+            opened.errback(failure)
+
+    opened: Deferred[NodePeer] = Deferred(cancel)
+    ssh.ready.addCallback(opened.callback).addErrback(failed)
+    return opened
 
 
 def _check(what: str, option: str, ours: Collection[bytes], theirs: Sequence[bytes]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from attrs import frozen
 from twisted.conch.ssh.common import NS
 from twisted.internet.address import HostnameAddress
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.python.failure import Failure
@@ -23,19 +23,25 @@ from tower.conch.clientkey import ClientKey
 from tower.conch.hostkeys import HostKeys, named
 from tower.conch.keys import fingerprint
 from tower.conch.limits import Limits
-from tower.conch.nodeclient import HANDSHAKE, KEEPALIVE_INTERVAL, NodePeer, NodeTransport
+from tower.conch.nodeclient import (
+    CONNECT,
+    HANDSHAKE,
+    KEEPALIVE_INTERVAL,
+    Dial,
+    NodePeer,
+    NodeTransport,
+    admitted,
+    dialling,
+    reach,
+)
 from tower.conch.opening import StreamRefused, TunnelLost
-from tower.conch.timers import Clock, Timers
+from tower.conch.timers import Clock, Timers, within
 from tower.conch.tunnel import Tunnel
-from tower.connecting import ConnectFailed, connect
 from tower.errors import TowerError
 from tower.nodes.node import Node
 from tower.pipes import Pipe
 from tower.policy import join_address
 from tower.transport import connected
-
-#: How long the connection to a node may take, s: longer than a kernel tries.
-CONNECT = 150.0
 
 #: How long a node may take to open a stream, s.
 DIAL = 10.0
@@ -43,12 +49,8 @@ DIAL = 10.0
 #: How often a tunnel that retires is looked at, s.
 _LOOK = 0.5
 
-#: What connects has a limit of its own, behind ours, s.
-_LONGER = 5.0
-
 _DIRECT = b"direct-tcpip"
 
-_T = TypeVar("_T")
 
 #: RFC 4254's reasons for not opening a channel (section 5.1).
 _PROHIBITED, _CONNECT_FAILED, _UNKNOWN_TYPE, _SHORTAGE = range(1, 5)
@@ -128,7 +130,7 @@ class NodeTunnel:
         keepalive: float = KEEPALIVE_INTERVAL,
         connect: float = CONNECT,
         handshake: float = HANDSHAKE,
-        dial: Callable[[str, int], Deferred[Any]] | None = None,
+        dial: Dial | None = None,
     ) -> None:
         self.node = node
         self.host_key = self.version = ""
@@ -142,7 +144,7 @@ class NodeTunnel:
         self._keepalive = keepalive
         self._connect = connect
         self._limits = Limits(handshake=handshake)
-        self._dial = dial or partial(_dial, reactor, connect)
+        self._dial = dial or dialling(reactor, connect)
         self._timers = Timers(clock)
         self._opening: Deferred[Any] | None = None
         self._tunnel: Tunnel | None = None
@@ -177,30 +179,17 @@ class NodeTunnel:
             limits=self._limits,
         )
         try:
-            pipe = await _within(self._clock, self._connect, self._dial(node.host, node.port), self._late)
+            pipe = await reach(self._clock, node, self._dial, self._connect)
             peer = await self._authenticated(pipe, ssh)
         except TowerError as error:
             raise OpenFailed(user, node, error) from error
         self.host_key, self.version = fingerprint(peer.host_key), peer.version
 
-    def _late(self) -> ConnectFailed:
-        text = f"dial tcp {self.node.address}: i/o timeout: no answer in {self._connect:g} s"
-        return ConnectFailed("timeout", text)
-
     def _authenticated(self, pipe: Any, ssh: NodeTransport) -> Deferred[NodePeer]:
         tunnel = Tunnel(self._reactor, pipe, ssh, BARE, BARE)
-
-        def cancel(opened: Deferred[NodePeer]) -> None:
-            opened.errback(CancelledError())
-            tunnel.abort()
-
-        def failed(failure: Failure) -> None:
-            if not opened.called:
-                opened.errback(failure)
-
-        opened: Deferred[NodePeer] = Deferred(cancel)
         tunnel.lost.addCallback(self._gone)
-        ssh.ready.addCallback(self._open_up, tunnel).addCallback(opened.callback).addErrback(failed)
+        ssh.ready.addCallback(self._open_up, tunnel)
+        opened = admitted(ssh, tunnel.abort)
         tunnel.start()
         return opened
 
@@ -249,7 +238,7 @@ class NodeTunnel:
                 raise _refusal(error, node, target) from None
             failure.raiseException()
 
-        return _within(self._clock, timeout, opening, late).addErrback(refused)
+        return within(self._clock, timeout, opening, late).addErrback(refused)
 
     def endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
         """Return an endpoint that leads to *port* of *host* as the node sees it, for all of Twisted."""
@@ -338,28 +327,6 @@ def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
     if isinstance(error, TowerError):
         raise ConnectError(string=str(error)) from error
     failure.raiseException()
-
-
-def _dial(reactor: Any, seconds: float, host: str, port: int) -> Deferred[Any]:
-    return connect(reactor, host, port, timeout=seconds + _LONGER)
-
-
-def _within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[], Exception]) -> Deferred[_T]:
-    """Give *doing* up after so many seconds; it fails with what *late* returns then."""
-    is_late: list[bool] = []
-
-    def give_up() -> None:
-        is_late.append(True)
-        doing.cancel()
-
-    def done(result: _T | Failure) -> _T | Failure:
-        if is_late:
-            raise late() from None
-        timer.cancel()
-        return result
-
-    timer = clock.callLater(seconds, give_up)
-    return doing.addBoth(done)
 
 
 def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil, floor
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+_T = TypeVar("_T")
 
 #: How late a call on a wheel may be, s.
 STEP = 0.125
@@ -28,6 +32,28 @@ class Clock(Protocol):
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
         """Make a call in *delay* s, and return a `Call`."""
+
+
+def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[], Exception]) -> Deferred[_T]:
+    """Give *doing* up, which is to be cancelled for that, after so many seconds.
+
+    :param late: returns what it fails with then.
+    """
+    is_late = False
+
+    def give_up() -> None:
+        nonlocal is_late
+        is_late = True
+        doing.cancel()
+
+    def done(result: _T | Failure) -> _T | Failure:
+        if is_late:
+            raise late() from None
+        timer.cancel()
+        return result
+
+    timer = clock.callLater(seconds, give_up)
+    return doing.addBoth(done)
 
 
 class _WheelCall:
