@@ -9,8 +9,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.cluster import Cluster
 from tower.clusters import Clusters, ConditionStatus
 from tower.errors import NotFound
+from tower.records import Watch
 from tower.tunnels import Tunnels
 
 #: The condition's type, as upstream's CRD has it.
@@ -38,13 +40,21 @@ class Availability(Service):
         self._grace = grace
         self._timers: dict[str, Any] = {}
         self._writing: set[Deferred[Any]] = set()
+        self._watch: Watch | None = None
         tunnels.watch(self._changed)
 
     def startService(self) -> None:
         """Begin: what the last run left behind is only believed for the grace period."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._watch = self._clusters.watch(lambda _, cluster: self._recorded(cluster))
         for cluster in self._clusters.list():
             self._changed(cluster.name)
+
+    def _recorded(self, cluster: Cluster) -> None:
+        """Begin to wait for the nodes of a new cluster, of which there may never be one."""
+        if cluster.ssh is None or cluster.condition(NODES_AVAILABLE) or cluster.name in self._timers:
+            return
+        self._changed(cluster.name)
 
     def _changed(self, name: str) -> None:
         if not self.running:
@@ -91,6 +101,8 @@ class Availability(Service):
     def stopService(self) -> None:
         """Stop; what is being written is the store's to finish."""
         super().stopService()  # type: ignore[no-untyped-call]
+        if self._watch is not None:
+            self._watch.stop()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

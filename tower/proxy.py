@@ -199,6 +199,7 @@ class Proxy(MultiService):
                 self._accesses,
                 self._budget,
                 self._day.seconds,
+                self._options["keepalive"],
             ),
             self._clusters,
         )

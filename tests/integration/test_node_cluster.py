@@ -105,11 +105,14 @@ class NodeClusterTestCase(SynchronousTestCase):
             yield base64.b64encode(token.encode()).rstrip(b"=")[:-1]
         yield from self.fleet.key_file.read_bytes().splitlines()[2:-2]
 
-    def status(self, kind: str) -> tuple[str, str]:
-        """Return status and message of a condition."""
-        conditions = self.tower.status(CLUSTER)["status"]["conditions"]
-        found = {each["type"]: each for each in conditions}
-        return found[kind]["status"], found[kind].get("message", "")
+    def wait_for_status(self, kind: str, wanted: str) -> str:
+        """Wait for the status of a condition; return its message."""
+
+        def condition() -> dict[str, str]:
+            conditions = self.tower.status(CLUSTER)["status"]["conditions"]
+            return next((each for each in conditions if (each["type"], each["status"]) == (kind, wanted)), {})
+
+        return wait_for(f"{kind} to be {wanted}", condition, LISTED, 0.2)["message"]
 
     def node(self, number: int = 0) -> dict[str, object]:
         """Return what is said of one node."""
@@ -142,11 +145,11 @@ class LifeTests(NodeClusterTestCase):
         self.assertIn("No SSH tunnels currently open. Were the targets able to accept an ssh-key for", told)
         self.assertIn(f'user "{self.fleet.user}"', told)
         self.assertIn("refused", str(self.node()["error"]))
-        self.assertEqual(self.status("NodesAvailable")[0], "False")
+        self.wait_for_status("NodesAvailable", "False")
         self.fleet.start()
         wait_until_open(self.tower, self.fleet.nodes, LISTED)
         self.assertTrue(works(jane))
-        self.assertEqual(self.status("NodesAvailable")[0], "True")
+        self.wait_for_status("NodesAvailable", "True")
 
     def test_proxy_restarted(self) -> None:
         """After an orderly end and after kill -9 all comes back: tunnels, credential, pinned keys."""
@@ -175,12 +178,11 @@ class LifeTests(NodeClusterTestCase):
         self.tower.proxy.stop()
         key.unlink()
         self.tower.start()
-        wait_for("the complaint", lambda: self.status("MemberCredential")[0] == "False", CAME_UP, 0.1)
-        self.assertIn("secrets.key", self.status("MemberCredential")[1])
+        self.assertIn("secrets.key", self.wait_for_status("MemberCredential", "False"))
         self.assertIn("secrets.key", message(self.refused(jane).body))
         self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
         wait_for("the way in", lambda: works(jane), CAME_UP)
-        self.assertEqual(self.status("MemberCredential")[0], "True")
+        self.wait_for_status("MemberCredential", "True")
 
     def test_switched_off_and_removed(self) -> None:
         """Disabling and removing cut streams and tunnels, and nothing is left of it."""

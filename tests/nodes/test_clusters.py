@@ -48,6 +48,7 @@ class NodeClustersTests(SynchronousTestCase):
             self.accesses,
             Budget(1 << 20),
             self.clock.seconds,
+            15.0,
         )
         self.nodes = NodeClusters(around, self.clusters)
         self.nodes.startService()

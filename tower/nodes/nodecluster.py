@@ -73,6 +73,7 @@ class Surroundings:
     :ivar sockets: a `tower.poller.Poller`.
     :ivar wheel: the clock of SSH connections.
     :ivar epoch: returns the time of day, s since the epoch.
+    :ivar keepalive: how often nodes are probed, s.
     """
 
     reactor: Any
@@ -83,6 +84,7 @@ class Surroundings:
     accesses: MemberAccesses
     budget: Budget
     epoch: Callable[[], float]
+    keepalive: float
 
 
 class NodeCluster:
@@ -123,6 +125,7 @@ class NodeCluster:
                 login,
                 around.budget,
                 epoch=around.epoch,
+                keepalive=around.keepalive,
                 dial=self._dial,
             ),
             user=user,
