@@ -91,7 +91,7 @@ class SectionTests(GcfgCase):
             "[a.b]": "cloud.conf:1: behind [a comes ] or a \"subsection\" in quotes, not '.'",
             '[a ""]': 'cloud.conf:1: a subsection needs a name: use [a] instead of [a ""]',
             '[a "b]\nx=1': "cloud.conf:1: a quote is not closed",
-            '[a "\\q"]': 'cloud.conf:1: a backslash stands before n, t, ", \\, and nothing else',
+            '[a "\\q"]': 'cloud.conf:1: a backslash stands before " and \\, and nothing else',
             "[a] x = 1": "cloud.conf:1: nothing but a comment may stand behind [a]: 'x'",
             "x = 1": "cloud.conf:1: a [section] header has to come first",
         }.items():
@@ -125,9 +125,9 @@ class ValueTests(GcfgCase):
         self.assertEqual(value('key = "a""b"'), "ab")
 
     def test_escapes(self) -> None:
-        """Four characters have a backslash, in quotes or not."""
+        """Four characters have a backslash in quotes, one has it elsewhere."""
         self.assertEqual(value(r'key = "a\n\t\"\\b"'), 'a\n\t"\\b')
-        self.assertEqual(value(r"key = a\tb\"c"), 'a\tb"c')
+        self.assertEqual(value(r"key = a\"b"), 'a"b')
 
     def test_continuation(self) -> None:
         """A backslash at the end of a line goes on with the next, and lines are counted on."""
@@ -150,12 +150,12 @@ class ValueTests(GcfgCase):
             "[s]\nclient_secret=hunter2": "cloud.conf:2: '=' is expected behind 'client'; "
             "names are letters, digits and hyphens",
             '[s]\na=1\npassword="hunter2\n': "cloud.conf:3: a quote is not closed in the value of password",
-            "[s]\npassword=hunter2\\x": 'cloud.conf:2: a backslash stands before n, t, ", \\ or the end'
-            " of the line, and nothing else in the value of password",
-            "[s]\nkey=a\\": 'cloud.conf:2: a backslash stands before n, t, ", \\ or the end of the line,'
+            "[s]\npassword=hunter2\\x": 'cloud.conf:2: a backslash stands before the end of the line or ",'
+            " and nothing else in the value of password",
+            "[s]\nkey=a\\": 'cloud.conf:2: a backslash stands before the end of the line or ",'
             " and nothing else in the value of key",
-            '[s]\nkey="a\\\nb"': 'cloud.conf:2: a backslash stands before n, t, ", \\, and nothing else'
-            " in the value of key",
+            '[s]\nkey="a\\\nb"': 'cloud.conf:2: a backslash stands before n, t, " and \\,'
+            " and nothing else in the value of key",
             "[s]\n\nkey=\0": "cloud.conf:3: a NUL character",
         }.items():
             self.assertEqual(self.why_not(text), error, text)
@@ -260,6 +260,7 @@ class ReadingTests(GcfgCase):
 
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,8}", fullmatch=True)
+NAMED = st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n\t"), min_size=1, max_size=30)
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=30)
 
 
@@ -273,7 +274,7 @@ def quoted(text: str) -> str:
 class PropertyTests(SynchronousTestCase):
     """What holds for every text."""
 
-    @given(st.lists(st.tuples(NAMES, TEXTS), max_size=8), TEXTS.filter(bool))
+    @given(st.lists(st.tuples(NAMES, TEXTS), max_size=8), NAMED)
     @settings(deadline=None, max_examples=150)
     def test_round_trip(self, pairs: list[tuple[str, str]], subsection: str) -> None:
         """Whatever is written in quotes is read as it was."""

@@ -6,7 +6,7 @@ r"""The INI dialect of clouds' configurations, which Go programs read with *gcfg
     [global]
     project-id = my-project        ; names are letters, digits and hyphens, in any case
     node-tags = a                  # a key may come again: that is a list
-    node-tags = "b # no comment"   # \n \t \" and \\ are understood
+    node-tags = "b # no comment"   # in quotes \n \t \" and \\ are understood
     multizone                      # true
     token-url = https://exam\
     ple.com
@@ -20,6 +20,7 @@ Without I/O; the time that it takes is linear in the text's length.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import NoReturn
 
 from tower.cloud.configtext import CONFIG_LIMIT, ConfigText
@@ -34,7 +35,9 @@ _NAME = re.compile(r"[^\W\d_](?:[^\W_]|-)*")  # a letter, then letters, digits, 
 _COMMENT = re.compile(r"[^\n]*")
 _PLAIN = re.compile(r'[^\\"\n;#]+')
 _QUOTED = re.compile(r'[^\\"\n]+')
-_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+_LINE_END = re.compile(r"\r?\n")
+_SUBSECTION_ESCAPES = {'"': '"', "\\": "\\"}
+_ESCAPES = {"n": "\n", "t": "\t", **_SUBSECTION_ESCAPES}
 
 
 def parse(config: ConfigText) -> Sections:
@@ -139,12 +142,16 @@ class _Parser:
                 parts.append(self._quoted(name))
                 kept = len(parts)
             elif here == "\\":
-                parts.append(self._escape(name, continues=True))
+                parts.append(self._bare_escape(name))
                 kept = len(parts)
             else:
                 return "".join(parts[:kept]).replace("\r", "")
 
     def _quoted(self, name: str = "") -> str:
+        """Read what is in quotes.
+
+        :param name: of the key; empty: it is a subsection's name.
+        """
         line = self._line
         parts = []
         self._at += 1
@@ -157,25 +164,28 @@ class _Parser:
             if here != "\\":
                 self._line = line
                 self._fail(f"a quote is not closed{_of(name)}")
-            parts.append(self._escape(name, continues=False))
+            if name:
+                parts.append(self._escape(name, _ESCAPES, 'n, t, " and \\'))
+            else:
+                parts.append(self._escape(name, _SUBSECTION_ESCAPES, '" and \\'))
 
-    def _escape(self, name: str, *, continues: bool) -> str:
+    def _escape(self, name: str, known: Mapping[str, str], what: str) -> str:
         """Read a backslash and what it stands for."""
         self._at += 1
-        if continues:
-            start = self._at
-            while self._peek() == "\r":
-                self._at += 1
-            if self._peek() == "\n":
-                self._next_line()
-                return ""
-            self._at = start
-        meant = _ESCAPES.get(self._peek())
+        meant = known.get(self._peek())
         if meant is None:
-            where = " or the end of the line" if continues else ""
-            self._fail(f'a backslash stands before n, t, ", \\{where}, and nothing else{_of(name)}')
+            self._fail(f"a backslash stands before {what}, and nothing else{_of(name)}")
         self._at += 1
         return meant
+
+    def _bare_escape(self, name: str) -> str:
+        """Read a backslash outside of quotes, which may join lines."""
+        match = _LINE_END.match(self._text, self._at + 1)
+        if match is None:
+            return self._escape(name, {'"': '"'}, 'the end of the line or "')
+        self._at = match.end()
+        self._line += 1
+        return ""
 
     def _expect_end(self, what: str) -> None:
         self._skip(_SPACE)
