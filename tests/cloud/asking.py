@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, TypeVar
 
+from treq.testing import RequestTraversalAgent
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
+
+from tower.cloud.session import CloudSession
 
 T = TypeVar("T")
 
@@ -23,6 +26,13 @@ class Longest(Random):
     def uniform(self, a: float, b: float) -> float:
         """Return *b*."""
         return b
+
+
+def asking(resource: Any, clock: Clock) -> Callable[[Any], CloudSession]:
+    """Return what makes sessions that ask *resource*, and draw the longest waits."""
+    return lambda reactor: CloudSession(
+        reactor, agent=RequestTraversalAgent(resource), rng=Longest(), now=clock.seconds
+    )
 
 
 def started_clock() -> Clock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from treq.testing import RequestTraversalAgent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -22,7 +21,7 @@ from tower.cloud.interfaces import (
     Zone,
 )
 
-from .asking import Longest, finish, logged, started_clock
+from .asking import asking, finish, logged, started_clock
 from .standins.gce import BUSY, GCE, PROJECT, RATE_LIMIT, Machine
 from .standins.rest import Fault, Reply
 
@@ -52,9 +51,8 @@ class GCETestCase(SynchronousTestCase):
         """Return a provider with *text* at the end of its configuration."""
         cloud = GCECloud(
             parse_gce_config(ConfigText("gce.conf", config + text), {}),
-            agent=RequestTraversalAgent(self.gce.resource),
+            ask=asking(self.gce.resource, self.clock),
             now=self.clock.seconds,
-            rng=Longest(),
         )
         cloud.initialize(self.clock)
         self.addCleanup(cloud.stop)

@@ -8,7 +8,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from treq.testing import RequestTraversalAgent
 
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
@@ -17,7 +16,7 @@ from tower.cloud.gceauth import ServiceAccount
 from tower.cloud.gceconfig import parse_gce_config
 from tower.errors import ConfigurationError
 
-from .asking import Longest, logged
+from .asking import logged
 from .standins.gce import ACCOUNT, GCE, PROJECT
 from .standins.rest import Fault, Reply
 from .test_gce import CONFIG, GCETestCase
@@ -150,9 +149,8 @@ class AccountTests(GCETestCase):
         """Return a provider for the account."""
         text = f"[global]\napi-endpoint = http://gce.test/compute/v1/\ncredentials-file = {self.path}\n"
         config = parse_gce_config(ConfigText("gce.conf", text), {})
-        agent = RequestTraversalAgent(self.gce.resource)
-        account = ServiceAccount.load(self.path)
-        cloud = GCECloud(config, account, agent=agent, now=self.clock.seconds, rng=Longest())
+        ask = asking(self.gce.resource, self.clock)
+        cloud = GCECloud(config, ServiceAccount.load(self.path), ask=ask, now=self.clock.seconds)
         cloud.initialize(self.clock)
         return cloud
 

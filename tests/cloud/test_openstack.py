@@ -7,7 +7,6 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from treq.testing import RequestTraversalAgent
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -23,9 +22,10 @@ from tower.cloud.interfaces import (
     Zone,
 )
 from tower.cloud.openstack import OpenStackCloud, make
+from tower.cloud.openstackconfig import parse_openstack_config
 from tower.cloud.openstackkeys import metadata_item
 
-from .asking import Longest, finish, logged, started_clock
+from .asking import asking, finish, logged, started_clock
 from .standins.openstack import (
     BUSY,
     CREDENTIAL,
@@ -88,10 +88,9 @@ class OpenStackTestCase(SynchronousTestCase):
 
     def provider(self, text: str = "", login: str = BY_PASSWORD, start: str = GLOBAL) -> OpenStackCloud:
         """Return a provider with *text* at the end of its configuration."""
-        cloud = make(ConfigText("cloud.conf", start + login + text))
-        cloud._agent = RequestTraversalAgent(self.openstack.resource)
-        cloud._now = self.clock.seconds
-        cloud._rng = Longest()
+        config = parse_openstack_config(ConfigText("cloud.conf", start + login + text))
+        ask = asking(self.openstack.resource, self.clock)
+        cloud = OpenStackCloud(config, ask=ask, now=self.clock.seconds)
         cloud.initialize(self.clock)
         self.addCleanup(cloud.stop)
         return cloud

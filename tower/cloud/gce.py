@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
-from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
 from tower.cloud.configtext import ConfigText
@@ -30,9 +28,8 @@ class GCECloud:
     """One project, as its configuration describes it.
 
     :param account: whose project it is if the configuration names none; None: that of the machine we are on.
-    :param agent: makes requests; None: one that verifies HTTPS.
+    :param ask: makes a session of a reactor; None: one that verifies HTTPS.
     :param now: tells the time, s since the epoch.
-    :param rng: for waits; None: one of the system.
     """
 
     def __init__(
@@ -40,14 +37,12 @@ class GCECloud:
         config: GCEConfig,
         account: ServiceAccount | None = None,
         *,
-        agent: IAgent | None = None,
+        ask: Callable[[Any], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
-        rng: Random | None = None,
     ) -> None:
         self._config = config
-        self._agent = agent
+        self._ask = ask or self._session_for
         self._now = now
-        self._rng = rng
         self._project = config.project or (account.project if account else "")
         self._session: CloudSession | None = None
         self._metadata: MetadataService | None = None
@@ -61,7 +56,7 @@ class GCECloud:
     def initialize(self, reactor: Any) -> None:
         """See `ICloudProvider`."""
         config = self._config
-        session = CloudSession(reactor, agent=self._agent, rng=self._rng, now=self._now)
+        session = self._ask(reactor)
         metadata = MetadataService(session, config.metadata_host)
         tokens = self._tokens(reactor, session, metadata)
         compute = Compute(session, reactor, config.api, self._find_project, tokens)
@@ -100,6 +95,9 @@ class GCECloud:
     def has_cluster_id(self) -> bool:
         """See `ICloudProvider`."""
         return True
+
+    def _session_for(self, reactor: Any) -> CloudSession:
+        return CloudSession(reactor, now=self._now)
 
     async def _find_project(self) -> str:
         if not self._project and self._metadata is not None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
-from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
 from tower.cloud.configtext import ConfigText
@@ -28,23 +26,20 @@ NAME = "openstack"
 class OpenStackCloud:
     """One project of a cloud, as its configuration describes it.
 
-    :param agent: makes requests; None: one that verifies HTTPS.
+    :param ask: makes a session of a reactor; None: one that verifies HTTPS.
     :param now: tells the time, s since the epoch.
-    :param rng: for waits; None: one of the system.
     """
 
     def __init__(
         self,
         config: OpenStackConfig,
         *,
-        agent: IAgent | None = None,
+        ask: Callable[[Any], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
-        rng: Random | None = None,
     ) -> None:
         self._config = config
-        self._agent = agent
+        self._ask = ask or self._session_for
         self._now = now
-        self._rng = rng
         self._session: CloudSession | None = None
         self._instances: OpenStackInstances | None = None
         self._zones: OpenStackZones | None = None
@@ -56,9 +51,7 @@ class OpenStackCloud:
     def initialize(self, reactor: Any) -> None:
         """See `ICloudProvider`."""
         config = self._config
-        session = CloudSession(
-            reactor, agent=self._agent, rng=self._rng, now=self._now, ca_file=config.ca_file
-        )
+        session = self._ask(reactor)
         keystone = Keystone(session, config, self._now)
         servers = Servers(Nova(session, RefreshedToken(reactor, keystone.log_in)), config)
         here = Here(session, config)
@@ -95,6 +88,9 @@ class OpenStackCloud:
     def has_cluster_id(self) -> bool:
         """See `ICloudProvider`."""
         return True
+
+    def _session_for(self, reactor: Any) -> CloudSession:
+        return CloudSession(reactor, now=self._now, ca_file=self._config.ca_file)
 
 
 def make(config: ConfigText | None) -> OpenStackCloud:
