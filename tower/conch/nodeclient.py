@@ -35,8 +35,8 @@ CONNECT = 150.0
 #: What connects has a limit of its own, behind ours, s.
 _LONGER = 5.0
 
-#: How often a node is probed, s.
-KEEPALIVE_INTERVAL = 15.0
+#: How often a node is probed, s.  A request that went to a node that just froze waits up to three of these.
+KEEPALIVE_INTERVAL = 5.0
 
 _EXT_INFO_C = b"ext-info-c"
 _MSG_EXT_INFO = 7
