@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cluster import Cluster, Condition, Live, decode, encode, timestamp, to_object
+from tests.nodes.members import SPEC
+from tower.cluster import Cluster, Condition, Live, MemberFacts, decode, encode, timestamp, to_object
 from tower.records import Record
 
 ALPHA = Cluster(
@@ -81,6 +83,30 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(
             to_object(Cluster("beta", "u", 1, 0.0), Live())["status"], {"conditions": [], "agents": 0}
         )
+
+    def test_ssh(self) -> None:
+        """A cluster reached by SSH says how, what is known of its credential, and nothing of agents."""
+        beta = evolve(ALPHA, name="beta", ssh=SPEC)
+        value = json.loads(json.dumps(encode(beta)))
+        self.assertEqual(decode(Record("clusters", "beta", 7, value)), beta)
+        shown = to_object(beta, Live(member=MemberFacts("https://10.0.0.1:6443", "token", 1_790_000_000.0)))
+        connection = shown["spec"]["connection"]
+        self.assertEqual((connection["type"], connection["ssh"]["user"]), ("ssh", "tower"))
+        self.assertEqual(
+            shown["status"]["member"],
+            {
+                "server": "https://10.0.0.1:6443",
+                "credential": "token",
+                "expirationTimestamp": "2026-09-21T14:13:20Z",
+            },
+        )
+        self.assertNotIn("agents", shown["status"])
+
+    def test_records_of_before(self) -> None:
+        """A record from before there were such clusters is one with an agent."""
+        value = dict(encode(ALPHA))
+        self.assertNotIn("ssh", value)
+        self.assertEqual(decode(Record("clusters", "alpha", 7, value)).type, "proxy")
 
     def test_timestamp(self) -> None:
         """Times are in UTC, in whole seconds."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
+
+import yaml
 
 from tower.errors import ConfigurationError
 from tower.kube.access import bearer_token
@@ -44,7 +45,8 @@ def self_contained(access: KubeAccess) -> bytes:
         "contexts": [{"name": "member", "context": {"cluster": "member", "user": "member"}}],
         "current-context": "member",
     }
-    return json.dumps(content).encode("ascii")  # JSON is YAML
+    text: str = yaml.safe_dump(content, sort_keys=False)
+    return text.encode("ascii")
 
 
 def warnings_of(access: KubeAccess) -> list[str]:
