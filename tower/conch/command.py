@@ -11,7 +11,7 @@ from attrs import frozen
 from twisted.conch.ssh.channel import SSHChannel
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.connection import EXTENDED_DATA_STDERR, SSHConnection
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -216,7 +216,9 @@ class _Login:
             opened = admitted(ssh, pipe.abort)
             PipeTransport(pipe, ssh).start()
             await opened
-        except TowerError as error:
+        except CancelledError:
+            raise
+        except Exception as error:
             raise OpenFailed(self.user, self.node, error) from error
         return ssh
 

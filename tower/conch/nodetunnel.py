@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 from twisted.conch.ssh.common import NS
 from twisted.internet.address import HostnameAddress
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.python.failure import Failure
@@ -181,7 +181,9 @@ class NodeTunnel:
         try:
             pipe = await reach(self._clock, node, self._dial, self._connect)
             peer = await self._authenticated(pipe, ssh)
-        except TowerError as error:
+        except CancelledError:
+            raise
+        except Exception as error:
             raise OpenFailed(user, node, error) from error
         self.host_key, self.version = fingerprint(peer.host_key), peer.version
 
