@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.kube.kubeconfig import KubeAccess, load_kubeconfig, read_kubeconfig
+from tower.kube.kubeconfig import YAML_LIMIT, KubeAccess, load_kubeconfig, read_kubeconfig
 from tower.kube.selfcontained import self_contained, warnings_of
 
 TOKEN = KubeAccess("https://10.0.0.1:6443", token="t0ken")
@@ -86,7 +86,7 @@ class SelfContainedTests(SynchronousTestCase):
 
     def test_bad(self) -> None:
         """What is none is refused under the name that it was given."""
-        for data in (b"{", b"[]", b"\xff", b"", b"a: b"):
+        for data in (b"{", b"[]", b"\xff", b"", b"a: b", b"[" * 9999, b"a: " + b"b" * YAML_LIMIT):
             error = str(self.assertRaises(ConfigurationError, read_kubeconfig, data, "what was sent"))
             self.assertTrue(error.startswith("what was sent: "), error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +16,9 @@ from tower.errors import ConfigurationError
 
 #: Largest kubeconfig, or file it names, that is read, B.
 FILE_LIMIT = 4 << 20
+
+#: Longest kubeconfig that was sent as YAML and is read, B: it takes a hundred times as long as JSON.
+YAML_LIMIT = 64 * 1024
 
 #: What a user may bring that Tower cannot act on, and what to do instead.
 _UNSUPPORTED = {
@@ -67,7 +71,7 @@ def load_kubeconfig(path: str | Path, context: str | None = None) -> KubeAccess:
 
 
 def read_kubeconfig(data: bytes, place: str = "kubeconfig") -> KubeAccess:
-    """Return what the current context of a kubeconfig says that names no files.
+    """Return what the current context of a kubeconfig, in JSON or YAML, says that names no files.
 
     :param place: what errors call it.
     :raise ConfigurationError: one line that names the entry and the cure.
@@ -83,7 +87,7 @@ class _Reader:
         self._path = path
         self._files = [path] if path is not None else []
         try:
-            content = yaml.safe_load(data)
+            content = self._load(data)
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
             mark = getattr(e, "problem_mark", None)
             where = f" (line {mark.line + 1})" if mark is not None else ""
@@ -91,6 +95,15 @@ class _Reader:
         if not isinstance(content, dict):
             raise self._wrong("is not a kubeconfig: it has no clusters and contexts")
         self._content = content
+
+    def _load(self, data: bytes) -> Any:
+        if self._path is None:  # it was sent, so what it takes to read it is the sender's to say
+            try:
+                return json.loads(data)
+            except ValueError:
+                if len(data) > YAML_LIMIT:
+                    raise self._wrong(f"is longer than {YAML_LIMIT} B: send so much as JSON") from None
+        return yaml.safe_load(data)
 
     def access(self, context: str | None) -> KubeAccess:
         name = context or self._text(self._content, "current-context", "kubeconfig")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
+import json
 from typing import Any
-
-import yaml
 
 from tower.errors import ConfigurationError
 from tower.kube.access import bearer_token
@@ -13,7 +12,7 @@ from tower.kube.kubeconfig import KubeAccess
 
 
 def self_contained(access: KubeAccess) -> bytes:
-    """Return *access* as a kubeconfig with everything in it, also what its token's file holds now.
+    """Return *access* as a kubeconfig, in JSON, with everything in it, also what its token's file holds now.
 
     `tower.kube.kubeconfig.read_kubeconfig` reads it.
 
@@ -45,8 +44,7 @@ def self_contained(access: KubeAccess) -> bytes:
         "contexts": [{"name": "member", "context": {"cluster": "member", "user": "member"}}],
         "current-context": "member",
     }
-    text: str = yaml.safe_dump(content, sort_keys=False)
-    return text.encode("ascii")
+    return json.dumps(content).encode("ascii")
 
 
 def warnings_of(access: KubeAccess) -> list[str]:
