@@ -16,7 +16,7 @@ from tower.cloud.gceauth import ServiceAccount
 from tower.cloud.gceconfig import parse_gce_config
 from tower.errors import ConfigurationError
 
-from .asking import logged
+from .asking import asking, logged
 from .standins.gce import ACCOUNT, GCE, PROJECT
 from .standins.rest import Fault, Reply
 from .test_gce import CONFIG, GCETestCase
