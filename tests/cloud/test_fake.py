@@ -323,12 +323,12 @@ class KeyTests(FakeCase):
         self.answer(self.cloud.add_ssh_key_to_all_instances(user, key))
 
     def test_each_machine(self) -> None:
-        """Each machine's file gets the line, readable for its owner alone, and nothing else is left."""
+        """Each machine's file gets the line, for anybody to read and us to write; nothing else is left."""
         self.install()
         for name in ("a", "b"):
             path = self.folder / name / "alice.keys"
             self.assertEqual(path.read_bytes(), KEY + b" alice\n")
-            self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+            self.assertEqual(path.stat().st_mode & 0o777, 0o644)
             self.assertEqual(path.parent.stat().st_mode & 0o022, 0)
             self.assertEqual(os.listdir(path.parent), ["alice.keys"])
 

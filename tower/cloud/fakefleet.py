@@ -37,6 +37,9 @@ KEYS = ("instance", "authorized-keys", "delay", "fail", "zone", "region")
 #: Names that may stand in a path.
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", re.ASCII)
 
+#: Of a new file with keys.
+_NEW_MODE = 0o644
+
 #: Largest file with keys that is changed, B.
 _FILE_LIMIT = 1 << 20
 
@@ -141,11 +144,12 @@ def install_key(pattern: str, user: str, key: bytes, machines: tuple[Instance, .
 def _add_line(path: Path, public: PublicKey, comment: str) -> None:
     """Add a key to a file that others may write too; readers see the old file or the new one.
 
-    Who may read it stays as it was, and whose it is, where we may say so; a new one is its owner's alone.
+    Who may read it stays as it was, and whose it is, where we may say so; a new one may be read by anybody, as
+    the sshd that wants it may run as somebody else.
 
     :raise OSError: it cannot be.
     """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     status = None
     try:
         with path.open("rb") as file:
@@ -162,13 +166,12 @@ def _add_line(path: Path, public: PublicKey, comment: str) -> None:
             return
     if old and not old.endswith(b"\n"):
         old += b"\n"
-    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # mode 0600
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            if status is not None:
-                os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-                if os.geteuid() == 0:
-                    os.fchown(descriptor, status.st_uid, status.st_gid)
+            if status is not None and os.geteuid() == 0:
+                os.fchown(descriptor, status.st_uid, status.st_gid)
+            os.fchmod(descriptor, _NEW_MODE if status is None else stat.S_IMODE(status.st_mode))
             file.write(old + public.line.encode() + b" " + comment.encode() + b"\n")
         os.replace(draft, path)
     except BaseException:
