@@ -348,7 +348,9 @@ class KeyTests(FakeCase):
         path.parent.mkdir()
         before = b"# mine\n" + OTHER + b" me\n#" + KEY + b"\nx" + KEY + b"x"
         path.write_bytes(before)
+        path.chmod(0o600)
         self.install()
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
         self.assertEqual(path.read_bytes(), before + b"\n" + KEY + b" alice\n")
 
     def test_directory(self) -> None:

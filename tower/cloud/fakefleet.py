@@ -144,8 +144,8 @@ def install_key(pattern: str, user: str, key: bytes, machines: tuple[Instance, .
 def _add_line(path: Path, public: PublicKey, comment: str) -> None:
     """Add a key to a file that others may write too; readers see the old file or the new one.
 
-    Who may read it stays as it was, and whose it is, where we may say so; a new one may be read by anybody, as
-    the sshd that wants it may run as somebody else.
+    Who may read it stays as it was, and whose it is, where we may say so.  Anybody may read a new one, as the
+    sshd that wants it may run as somebody else.
 
     :raise OSError: it cannot be.
     """
