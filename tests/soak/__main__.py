@@ -25,12 +25,14 @@ from tests.integration.harness import Agent, Tower
 from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK, NotInTimeError, Program, free_port, is_free, wait_for
 from tests.integration.relay import Relay
+from tests.integration.sshd import Sshd, write_key
 from tests.soak.growth import Samples
 from tests.soak.people import DEEDS, Deed, Unavailable, User, Wrong
 from tower.pki import self_signed
 
-#: The cluster whose tunnel is cut again and again, and those in which nothing may fail: one has an old agent.
-SHAKY, STEADY, OLD = "shaky", "steady", "old"
+#: The cluster whose tunnel is cut again and again, and those in which nothing may fail: one has an old agent,
+#: one has none, but nodes, of which one comes and goes.
+SHAKY, STEADY, OLD, NODES = "shaky", "steady", "old", "nodes"
 
 #: What nobody does where the agent is an old one: it knows no target, and ends both directions at one's end.
 NOT_OLD = ("stream", "upgrade")
@@ -51,6 +53,7 @@ class Soak:
     :ivar deeds: what people do, and how many do it in each cluster.
     :ivar done: deeds that went well.
     :ivar excused: deeds in `SHAKY` that were cut.
+    :ivar changes: how often the list of nodes changed.
     :ivar errors: what else went wrong, in words.
     """
 
@@ -65,6 +68,7 @@ class Soak:
         self.done: Counter[str] = Counter()
         self.excused = 0
         self.cuts = 0
+        self.changes = 0
         self.errors: list[str] = []
         self.programs: dict[str, Program] = {}
 
@@ -87,8 +91,9 @@ class Soak:
             self.programs[f"agent {number}"] = agent.program
         stack.callback(self._end)
         self._start_old(stack, tower, https)
+        self._start_nodes(stack, tower, kubeconfig, echo)
         self._spawn(self._shake, relay, agents[-1])
-        for cluster in (STEADY, SHAKY, OLD):
+        for cluster in (STEADY, SHAKY, OLD, NODES):
             self._let_in(tower, cluster)
 
     def _start_old(self, stack: ExitStack, tower: Tower, https: int) -> None:
@@ -109,6 +114,36 @@ class Soak:
         stack.callback(agent.program.stop)
         agent.program.start()
         wait_for("the old agent", lambda: "KubeSphereV1" in tower.tower("cluster", "show", OLD))
+
+    def _start_nodes(self, stack: ExitStack, tower: Tower, kubeconfig: Path, echo: int) -> None:
+        """Start three nodes that accept SSH, of which the last is not always one of the cluster's."""
+        key = self._folder / "node-key"
+        line = write_key(key)
+        nodes = [
+            Sshd(self._folder / f"node{number}", authorized=[line], options={"RekeyLimit": "32M"})
+            for number in range(3)
+        ]
+        for node in nodes:
+            stack.callback(node.stop)
+            node.start()
+        known = self._folder / "known_hosts"
+        known.write_text("".join(node.known_hosts_line() for node in nodes))
+        listed = self._folder / "nodes"
+        addresses = [node.address for node in nodes]
+        _write(listed, addresses)
+        tower.tower(
+            *("cluster", "add", NODES, "--type", "ssh", "--ssh-user", nodes[0].user),
+            *("--ssh-keyfile", str(key), "--ssh-known-hosts", str(known), "--nodes-file", str(listed)),
+            *("--member-kubeconfig", str(kubeconfig), "--target", f"echo={LOOPBACK}:{echo}"),
+        )
+        wait_for("the nodes", lambda: tower.tower("cluster", "show", NODES).count(" open ") == len(nodes))
+        self._spawn(self._come_and_go, listed, addresses)
+
+    def _come_and_go(self, listed: Path, addresses: list[str]) -> None:
+        """Have the last node leave the list, and come back."""
+        while not self._ending.wait(self._random.uniform(*CUTS)):
+            self.changes += 1
+            _write(listed, addresses[:-1] if self.changes % 2 else addresses)
 
     def _backend(self, stack: ExitStack) -> tuple[Path, int, int]:
         """Start what stands behind the agents; return a kubeconfig for it, its port and that which echoes."""
@@ -207,6 +242,13 @@ class Soak:
         until = time.monotonic() + GOODBYE
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+
+def _write(listed: Path, addresses: list[str]) -> None:
+    """Replace the list of nodes in one step."""
+    fresh = listed.with_suffix(".new")
+    fresh.write_text("\n".join(addresses) + "\n")
+    fresh.rename(listed)
 
 
 def watch_over(soak: Soak, seconds: float, every: float) -> list[str]:
