@@ -88,7 +88,8 @@ class Member:
             def log(self, request: Request) -> None:
                 pass
 
-        self.factory: Any = Quiet(timeout=None, reactor=self.clock)
+        quiet: Any = Quiet
+        self.factory = quiet(timeout=None, reactor=self.clock)
 
     def open(self) -> Awaitable[Pipe]:
         """Open a pipe."""

@@ -78,6 +78,7 @@ class SSHTunneler(MultiService):
     :param install: None: whoever keeps the nodes lets the key in.
     :param epoch: returns the time of day, s since the epoch.
     :param name: of the cluster, for log lines.
+    :param on_close: called when `close` is through.
     :ivar user: as it is used.
     :ivar tunnels: to the nodes.
     """
@@ -95,8 +96,10 @@ class SSHTunneler(MultiService):
         install: Install | None,
         epoch: Callable[[], float],
         name: str = "",
+        on_close: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._on_close = on_close
         self.user = cut_user(user)
         self.tunnels = tunnels
         self._too_long = self.user != user
@@ -169,6 +172,7 @@ class SSHTunneler(MultiService):
         if self.running:
             await self.stop()
         await self.tunnels.close()
+        self._on_close()
 
     def _say(self, log: Callable[..., None], text: str, **values: object) -> None:
         log("{prefix}" + text, prefix=self._prefix, **values)

@@ -1,0 +1,211 @@
+"""Tests of `tower.nodes.dialer`: what is composed, and what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.iweb import IAgent
+from zope.interface import alsoProvides
+
+from tests.nodes.test_listing import FakeAddress, FakeInstance
+from tower.cloud.interfaces import ISSHKeyLease
+from tower.errors import ConfigurationError
+from tower.nodes.dialer import NodeDialerOptions, _leasing, create_node_dialer
+from tower.nodes.listing import fixed_nodes
+from tower.nodes.node import Node
+
+
+class FakeInstances:
+    """Two machines."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        alsoProvides(self, ISSHKeyLease)
+
+    async def list_instances(self) -> list[FakeInstance]:
+        """Return them."""
+        return [FakeInstance(name, (FakeAddress("ExternalIP", f"192.0.2.{name}"),)) for name in "12"]
+
+    async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
+        """Note it."""
+        self.calls.append(("key", user, key))
+
+    async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
+        """Note it."""
+        self.calls.append(("lease", user, key, host))
+
+
+class FakeProvider:
+    """A cloud."""
+
+    def __init__(self, instances: FakeInstances | None) -> None:
+        self._instances = instances
+        self.calls: list[str] = []
+
+    def initialize(self, reactor: Any) -> None:
+        """Note it."""
+        self.calls.append("initialize")
+
+    def stop(self) -> None:
+        """Note it."""
+        self.calls.append("stop")
+
+    def instances(self) -> FakeInstances | None:
+        """Return them."""
+        return self._instances
+
+
+class FakeKey:
+    """A key."""
+
+    def public_line(self) -> bytes:
+        """Return it."""
+        return b"ssh-ed25519 AAAA\n"
+
+
+class CreateNodeDialerTests(SynchronousTestCase):
+    """As upstream's CreateNodeDialer does."""
+
+    def setUp(self) -> None:
+        """Have a cloud."""
+        self.instances = FakeInstances()
+        self.provider = FakeProvider(self.instances)
+        self.asked: list[tuple[str, str]] = []
+        self.problem: Exception | None = None
+        self.clock = Clock()
+        path = Path(self.mktemp())
+        path.mkdir()
+        self.options = NodeDialerOptions(
+            ssh_user="core",
+            ssh_keyfile=str(path / "key"),
+            known_hosts=str(path / "known_hosts"),
+            cloud_provider="fake",
+            cloud_config="/cloud.conf",
+        )
+
+    def init_cloud(self, name: str, config: str) -> Any:
+        """Return the cloud."""
+        self.asked.append((name, config))
+        if self.problem is not None:
+            raise self.problem
+        return self.provider if name else None
+
+    def create(self, **options: Any) -> Any:
+        """Return what is made."""
+        lister = options.pop("lister", None)
+        return create_node_dialer(
+            evolve(self.options, **options),
+            self.clock,
+            lister=lister,
+            init_cloud=self.init_cloud,
+            reach=self.reach,
+        )
+
+    def reach(self, reactor: Any, host: str, port: int, *, timeout: float) -> Deferred[Any]:
+        """Note who is reached; nobody answers."""
+        self.instances.calls.append(("reach", host, port, timeout))
+        return Deferred()
+
+    def why_not(self, **options: Any) -> str:
+        """Return why nothing is."""
+        return str(self.assertRaises(ConfigurationError, self.create, **options))
+
+    def test_composed(self) -> None:
+        """The cloud lists the nodes and installs the key, and the tunneler is not running yet."""
+        tunneler, agent = self.create()
+        self.assertTrue(IAgent.providedBy(agent))
+        self.assertEqual((self.asked, self.provider.calls), ([("fake", "/cloud.conf")], ["initialize"]))
+        self.assertFalse(tunneler.running)
+        self.assertEqual(tunneler.user, "core")
+        tunneler.run()
+        self.assertEqual([node.host for node in tunneler.tunnels.nodes], ["192.0.2.1", "192.0.2.2"])
+        (_, _, line), *others = self.instances.calls
+        self.assertTrue(line.startswith(b"ssh-ed25519 "), line)
+        self.assertEqual(self.instances.calls[0], ("key", "core", line))
+        for host in ("192.0.2.1", "192.0.2.2"):
+            lease, reach = [call for call in others if host in call]
+            self.assertEqual(lease, ("lease", "core", line, host))
+            self.assertEqual(reach, ("reach", host, 22, 150.0))
+        self.successResultOf(Deferred.fromCoroutine(tunneler.close()))
+        self.assertEqual(self.provider.calls, ["initialize", "stop"])
+
+    def test_own_lister(self) -> None:
+        """Somebody else may list the nodes."""
+        tunneler, _ = self.create(lister=fixed_nodes([Node("h1")]))
+        tunneler.run()
+        self.assertEqual(tunneler.tunnels.nodes, [Node("h1")])
+        self.successResultOf(Deferred.fromCoroutine(tunneler.close()))
+
+    def test_long_user(self) -> None:
+        """A user's name that is too long is cut, for the login as for the key."""
+        tunneler, _ = self.create(ssh_user="u" * 40)
+        self.assertEqual((tunneler.user, tunneler.tunnels.user), ("u" * 32, "u" * 32))
+
+    def test_no_cloud(self) -> None:
+        """Without a cloud nobody installs the key, which is no error, and somebody has to list the nodes."""
+        tunneler, _ = self.create(cloud_provider="")
+        self.assertEqual(tunneler.seconds_since_ssh_key_sync(), 0)
+        self.assertRaises(ConfigurationError, tunneler.run)
+
+    def test_cloud_without_instances(self) -> None:
+        """A cloud that knows no machines neither installs the key."""
+        self.provider = FakeProvider(None)
+        tunneler, _ = self.create(lister=fixed_nodes([]))
+        tunneler.run()
+        self.successResultOf(Deferred.fromCoroutine(tunneler.close()))
+        self.assertEqual(self.instances.calls, [])
+
+    def test_no_user(self) -> None:
+        """Without a user there is no tunneler, and no cloud is asked for; the agent dials by itself."""
+        tunneler, agent = self.create(ssh_user="", kubelet_port=0)
+        self.assertIsNone(tunneler)
+        self.assertTrue(IAgent.providedBy(agent))
+        self.assertEqual(self.asked, [])
+        agent.request(b"GET", b"http://10.1.2.3:8080/")
+        self.assertEqual(self.instances.calls, [("reach", "10.1.2.3", 8080, 30.0)])
+
+    def test_bad_cloud(self) -> None:
+        """Why there is no cloud is said in upstream's words."""
+        self.problem = ConfigurationError('unknown cloud provider "fake"')
+        self.assertEqual(
+            self.why_not(), 'cloud provider could not be initialized: unknown cloud provider "fake"'
+        )
+
+    def test_no_kubelet_port(self) -> None:
+        """Without a kubelet's port nobody can look at a node's health; the cloud's error goes before."""
+        self.assertEqual(
+            self.why_not(kubelet_port=0), "must enable kubelet port if proxy ssh-tunneling is specified"
+        )
+        self.assertEqual(self.provider.calls, [])
+        self.problem = ConfigurationError("x")
+        self.assertIn("cloud provider could not be initialized", self.why_not(kubelet_port=0))
+
+    def test_no_key(self) -> None:
+        """A user without a key is nobody's."""
+        self.assertIn("ssh_keyfile is missing", self.why_not(ssh_keyfile=""))
+
+    def test_bad_authority(self) -> None:
+        """CAs that cannot be read are told, with the file."""
+        self.assertEqual(self.why_not(kubelet_authority="/no/such"), "/no/such: No such file or directory")
+
+    def test_lease(self) -> None:
+        """A cloud that lets keys in for a moment is told right before each connection."""
+        calls = self.instances.calls
+
+        def dial(host: str, port: int) -> Deferred[Any]:
+            calls.append(("dial", host, port))
+            return succeed("connection")
+
+        key: Any = FakeKey()
+        instances: Any = self.instances
+        leased = _leasing(dial, instances, "core", key)
+        self.assertEqual(self.successResultOf(leased("192.0.2.1", 22)), "connection")
+        self.assertEqual(
+            calls, [("lease", "core", b"ssh-ed25519 AAAA\n", "192.0.2.1"), ("dial", "192.0.2.1", 22)]
+        )
+        self.assertIs(_leasing(dial, None, "core", key), dial)
