@@ -44,9 +44,8 @@ class Inventory:
         :raise CloudError: not everything could be seen.
         """
         machines, interfaces, public = await self._stand_alone()
-        for scale_set in await self._manager.list(
-            f"{self._group}/Microsoft.Compute/virtualMachineScaleSets", COMPUTE
-        ):
+        scale_sets = f"{self._group}/Microsoft.Compute/virtualMachineScaleSets"
+        for scale_set in await self._manager.list(scale_sets, COMPUTE):
             # The machines of a flexible one are among those of their own.
             if scale_set.get("properties", {}).get("orchestrationMode") != "Flexible":
                 more, its_interfaces, its_public = await self._of_scale_set(
