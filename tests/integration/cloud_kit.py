@@ -1,0 +1,146 @@
+"""Clouds' stand-ins on loopback, and a node with a real sshd that has whatever keys the cloud gives it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
+from twisted.protocols.policies import WrappingFactory
+from twisted.trial.unittest import SkipTest, TestCase
+from twisted.web.resource import IResource
+from twisted.web.server import Site
+
+from tower.budget import Budget
+from tower.cloud.errors import CloudError
+from tower.cloud.session import CloudSession
+from tower.conch.clientkey import ClientKey
+from tower.conch.hostkeys import AnyHostKey
+from tower.conch.nodetunnel import Login, NodeTunnel, OpenFailed
+from tower.nodes.node import Node
+
+from .programs import LOOPBACK
+from .sshd import SSHD, Sshd, write_key
+
+reactor: Any = _reactor
+
+PATIENCE = 60.0  # s for one step
+MIB = 1 << 20
+
+
+class Speaker(Protocol):
+    """Says something that is no HTTP to whoever connects; nothing, and it keeps silent."""
+
+    def __init__(self, words: bytes) -> None:
+        self._words = words
+
+    def connectionMade(self) -> None:
+        """Say it."""
+        if self._words and self.transport is not None:
+            self.transport.write(self._words)
+            self.transport.loseConnection()
+
+
+class Service:
+    """A web service on a loopback port of its own that can be killed, replaced, and started again.
+
+    :ivar port: where it is, or was.
+    """
+
+    def __init__(self) -> None:
+        self._listener: IListeningPort | None = None
+        self._factory = WrappingFactory(Factory())
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def serve(self, resource: IResource) -> None:
+        """Serve *resource*."""
+        self._listen(Site(resource))
+
+    def speak(self, words: bytes) -> None:
+        """Say *words* to whoever connects; see `Speaker`."""
+        self._listen(Factory.forProtocol(lambda: Speaker(words)))
+
+    def _listen(self, factory: Any) -> None:
+        self._factory = WrappingFactory(factory)
+        self._listener = reactor.listenTCP(self.port, self._factory, interface=LOOPBACK)
+        where: Any = self._listener.getHost()
+        self.port = where.port
+
+    async def stop(self) -> None:
+        """End it, with all its connections."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            stopping = listener.stopListening()
+            if stopping is not None:
+                await stopping
+        connections: dict[Any, Any] = self._factory.protocols
+        for each in list(connections):
+            each.transport.abortConnection()
+        while connections:
+            await deferLater(reactor, 0.01)
+
+
+class CloudNodeTestCase(TestCase):
+    """A service for a stand-in, one sshd, and two keys: one that it knows, one that the cloud will bring.
+
+    :ivar known: file of the key that the node lets in.
+    :ivar fresh: file of the key that nobody knows yet.
+    :ivar fresh_line: the public half of *fresh*.
+    """
+
+    timeout = 2 * PATIENCE
+
+    def setUp(self) -> None:
+        """Start service and node."""
+        if SSHD is None:
+            raise SkipTest("no OpenSSH server")
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-cloud-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.known, self.fresh = self.folder / "known", self.folder / "fresh"
+        self.known_line, self.fresh_line = write_key(self.known), write_key(self.fresh)
+        self.node = Sshd(self.folder / "node", authorized=[self.known_line])
+        self.addCleanup(self.node.kill)
+        self.node.start()
+        self.service = Service()
+        self.addCleanup(lambda: Deferred.fromCoroutine(self.service.stop()))
+
+    async def lets_in(self, key: Path) -> bool:
+        """Log in by a tunnel of Tower's; tell whether that worked."""
+        login = Login(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
+        node = Node(self.node.host, self.node.port)
+        tunnel = NodeTunnel(reactor, reactor, node, login, Budget(MIB), epoch=time.time)
+        try:
+            await tunnel.open().addTimeout(PATIENCE, reactor)
+        except OpenFailed:
+            return False
+        lost = tunnel.lost
+        tunnel.close("that is all")
+        await lost
+        return True
+
+    def asking(self, *, timeout: float = 10.0, attempts: int = 5) -> Callable[[Any], CloudSession]:
+        """Return what makes real sessions."""
+        return lambda reactor: CloudSession(reactor, timeout=timeout, attempts=attempts)
+
+    async def fails(self, ask: Callable[[], Awaitable[object]], within: float) -> str:
+        """Return the text of the error that *ask* raises within so many seconds."""
+        started = time.monotonic()
+        try:
+            await ask()
+        except CloudError as e:
+            self.assertLess(time.monotonic() - started, within)
+            return str(e)
+        raise AssertionError("it did not fail")

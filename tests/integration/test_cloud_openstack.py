@@ -1,0 +1,144 @@
+"""The provider openstack over real sockets: a key goes by a server's metadata to a node with a real sshd.
+
+The node's sshd finds it as ``docs/cloud-providers.md`` says, by the script that stands there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SkipTest
+
+from tests.cloud.asking import logged
+from tests.cloud.standins.openstack import PASSWORD, OpenStack, Server
+from tower.cloud.configtext import ConfigText
+from tower.cloud.openstack import OpenStackCloud
+from tower.cloud.openstackconfig import parse_openstack_config
+
+from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from .guide import DOCS
+from .sshd import Sshd
+
+#: sshd runs only what nobody but root can replace; so it is the system's, with the script as its argument.
+PYTHON = shutil.which("python3", path="/usr/bin:/bin")
+SCRIPT_NAME = "tower-openstack-keys"
+
+
+def script_of_the_guide() -> str:
+    """Return the script that the guide has nodes run, as it stands there."""
+    lines = (DOCS / "cloud-providers.md").read_text().splitlines()
+    start = lines.index("#!/usr/bin/python3")
+    return "\n".join([*lines[start : lines.index("```", start)], ""])
+
+
+class OpenStackTests(CloudNodeTestCase):
+    """One server."""
+
+    def setUp(self) -> None:
+        """Start all of it: the node asks the stand-in's metadata service for keys at each login."""
+        super().setUp()
+        self.openstack = OpenStack(time.time, "")
+        self.service.serve(self.openstack.resource)
+        self.openstack.base = self.service.url
+        self.server = Server("node-a", [("private", self.node.host, "fixed")])
+        self.openstack.servers = [self.server]
+
+    def provider(self, **options: Any) -> OpenStackCloud:
+        """Return a provider for the stand-in."""
+        text = (
+            f"[Global]\nauth-url = {self.service.url}/identity\nregion = RegionOne\n"
+            f"username = tower\npassword = {PASSWORD}\ndomain-name = Default\ntenant-name = demo\n"
+        )
+        config = parse_openstack_config(ConfigText("cloud.conf", text))
+        cloud = OpenStackCloud(config, ask=self.asking(**options))
+        cloud.initialize(reactor)
+        self.addCleanup(cloud.stop)
+        return cloud
+
+    def ask_metadata_at_login(self) -> None:
+        """Set the node up as the guide says."""
+        if PYTHON is None:
+            raise SkipTest("the system has no python3")
+        script = Path(self.folder / "node" / SCRIPT_NAME)
+        script.write_text(script_of_the_guide())
+        script.chmod(0o755)
+        self.node.kill()
+        where = f"{self.service.url}/as/{self.server.id}"
+        self.node = Sshd(
+            self.folder / "node",
+            authorized=[self.known_line],
+            options={
+                "AuthorizedKeysCommand": f"{PYTHON} {script} %u {where}",
+                "AuthorizedKeysCommandUser": self.node.user,
+            },
+        )
+        self.node.start()
+        self.addCleanup(self.node.kill)
+
+    async def install(self, cloud: OpenStackCloud) -> None:
+        """Install the fresh key."""
+        key = self.fresh_line.encode()
+        await cloud.instances().add_ssh_key_to_all_instances(self.node.user, key)
+
+    async def test_new_key(self) -> None:
+        """An installed key lets in where sshd asks for it as the guide says, until it is removed."""
+        self.ask_metadata_at_login()
+        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        with logged() as lines:
+            await self.install(self.provider())
+        self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.server.metadata.clear()
+        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        self.assertEqual([], self.openstack.resource.refused)
+        self.assertNotIn("gAAAA", "\n".join(lines))
+        self.assertNotIn(PASSWORD, "\n".join(lines))
+
+    async def test_no_metadata_service(self) -> None:
+        """Where the metadata service does not answer, the keys of files still let in."""
+        self.ask_metadata_at_login()
+        await self.service.stop()
+        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+
+    async def test_new_key_by_somebody_else(self) -> None:
+        """Whatever else brings the metadata's keys to a node: the one that is installed is among them."""
+        self.openstack._on_key = lambda user, line: self.node.authorize(self.known_line, line)
+        await self.install(self.provider())
+        self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+
+    async def test_back_again(self) -> None:
+        """A service that is killed, and comes back with no token known any more, is used again."""
+        cloud = self.provider()
+        listed = await cloud.instances().list_instances()
+        self.assertEqual([self.node.host], [each.address for each in listed[0].addresses])
+        await self.service.stop()
+        text = await self.fails(cloud.instances().list_instances, PATIENCE)
+        self.assertIn("refused", text)
+        self.openstack.revoke()
+        self.service.serve(self.openstack.resource)
+        self.assertEqual(1, len(await cloud.instances().list_instances()))
+
+    async def test_garbage(self) -> None:
+        """A service that speaks something else is a clear error in bounded time."""
+        cloud = self.provider(attempts=2)
+        await cloud.instances().list_instances()
+        await self.service.stop()
+        for words in (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
+            b"\0" * 70_000,
+        ):
+            self.service.speak(words)
+            text = await self.fails(cloud.instances().list_instances, PATIENCE)
+            self.assertIn("/servers/detail", text)
+            await self.service.stop()
+
+    async def test_silent(self) -> None:
+        """A service that accepts and says nothing is given up in time, and said so."""
+        cloud = self.provider(timeout=0.5, attempts=2)
+        await self.service.stop()
+        self.service.speak(b"")
+        text = await self.fails(cloud.instances().list_instances, PATIENCE)
+        self.assertIn("no answer within 0.5 s", text)
