@@ -9,6 +9,9 @@ from tower.web.table import TABLES
 from . import output
 from .client import GROUP_PATH, Client
 
+#: How many nodes of a list are named in the line about where they come from.
+_NAMED = 5
+
 
 def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     """Return how the cluster is reached, and what was done last to keep it so."""
@@ -24,7 +27,7 @@ def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
         ("SSH user", ssh.get("user")),
         ("SSH key", ssh.get("keyFile")),
         ("Host keys", _host_keys(ssh)),
-        ("Nodes from", _source(ssh)),
+        ("Nodes", _source(ssh)),
         ("Kubelets", _kubelets(ssh)),
     ]
     facts += [(f"Target {name}", address) for name, address in sorted(ssh.get("targets", {}).items())]
@@ -62,11 +65,15 @@ def _host_keys(ssh: dict[str, Any]) -> str:
 
 def _source(ssh: dict[str, Any]) -> str:
     if provider := ssh.get("cloudProvider"):
-        config = ssh.get("cloudConfig")
-        return f"cloud {provider} ({config})" if config else f"cloud {provider}"
-    if nodes := ssh.get("nodes"):
-        return f"a list of {len(nodes)}"
-    return str(ssh.get("nodesFile") or "its API server")
+        config = f" ({file})" if (file := ssh.get("cloudConfig")) else ""
+        return f"as the cloud {provider}{config} lists them"
+    if file := ssh.get("nodesFile"):
+        return f"as in {file}"
+    nodes = ssh.get("nodes", [])
+    if not nodes:
+        return "as its API server lists them"
+    more = len(nodes) - _NAMED
+    return ", ".join(nodes[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _kubelets(ssh: dict[str, Any]) -> str:
