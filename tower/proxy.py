@@ -238,9 +238,19 @@ class Proxy(MultiService):
             self._nodes.status,
         )
         who = identification(authenticator)
-        front = FrontDoor(chain, who, api, self._agents.accept, rights, lambda: self._ready)
+        nodes = self._nodes
+        front = FrontDoor(
+            chain,
+            who,
+            api,
+            self._agents.accept,
+            rights,
+            lambda: self._ready,
+            ssh_tunnel=nodes.unhealthy,
+            kubelets=nodes.kubelets,
+        )
         self._front = self._gateway(front)
-        self._plain = self._gateway(PlainPort(self._agents.accept))
+        self._plain = self._gateway(PlainPort(self._agents.accept, nodes.unhealthy))
         doors = KubernetesDoors(
             ConnectionReactor(self._sockets, self._serving.context),
             self._clusters,

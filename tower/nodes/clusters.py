@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from tower.cluster import Cluster, Condition
 from tower.clusters import Clusters
 from tower.errors import ConfigurationError, NotFound
+from tower.nodes.kubelet import Kubelets
 from tower.nodes.metrics import Reading
 from tower.nodes.nodecluster import NodeCluster, Surroundings
 from tower.nodes.status import SSHStatus
@@ -87,6 +88,11 @@ class NodeClusters(Service):
             )
             for each in self
         }
+
+    def kubelets(self, name: str) -> Kubelets | None:
+        """Return the kubelets of a cluster, if they are a target."""
+        running = self._running.get(name)
+        return None if running is None else running.kubelets
 
     def unhealthy(self) -> str:
         """Return what a health check is to say; empty when all is well."""
