@@ -14,6 +14,7 @@ PATIENCE = 60.0  # s for the commands below one heading
 
 class Guide:
     """One page.  Its indented blocks are commands for ``sh``; those above its first heading go before all.
+    What stands between fences is only to be looked at.
 
     :param folder: where the commands run.
     :param environment: what they find there, beside what the page sets.
@@ -28,8 +29,12 @@ class Guide:
         self._environment = environment
         self._names = sorted(names.items(), key=lambda item: -len(item[0]))
         self.blocks: dict[str, list[str]] = {}
-        heading, inside = "", False
+        heading, inside, fenced = "", False, False
         for line in (DOCS / page).read_text().splitlines():
+            if line.startswith("```"):
+                fenced = not fenced
+            if fenced:
+                continue
             if line.startswith("#"):
                 heading = "" if line.startswith("# ") else line.lstrip("# ")
             if line.startswith("    "):
@@ -37,8 +42,10 @@ class Guide:
                 if not inside:
                     blocks.append("")
                 blocks[-1] += f"{line[4:]}\n"
-            inside = line.startswith("    ")
-        self._prelude = "".join(self.blocks.pop(""))
+            elif inside and not line:
+                blocks[-1] += "\n"  # within a block, or just behind it
+            inside = line.startswith("    ") or (inside and not line)
+        self._prelude = "".join(self.blocks.pop("", []))
 
     def command(self, heading: str, number: int = 0) -> str:
         """Return a block below a heading, as it is to be run."""

@@ -90,7 +90,8 @@ class LoadBalancerStatus:
 class ICloudProvider(Interface):
     """A cloud, as one configuration describes it.
 
-    The accessors return None for what this provider does not support; what they return stays the same.
+    The accessors are called after `initialize`.  They return None for what this provider does not support;
+    what they return stays the same.
     """
 
     def provider_name() -> str:
