@@ -1,0 +1,174 @@
+"""A tunneler with two hundred nodes (`tests.integration.conch_nodes`), and what it costs.
+
+Run as ``python -m … PORT``; says what it found as one JSON object.  The tunneler's clock goes faster than
+time does, so that its minutes pass; what SSH and health checks wait for takes as long as ever.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater, react
+
+from tests.integration.conch_nodes import address
+from tests.nodes.tunnelers import FakeKeys
+from tower.budget import Budget
+from tower.conch.clientkey import ClientKey
+from tower.conch.hostkeys import AnyHostKey
+from tower.conch.nodetunnel import Login, NodeTunnel
+from tower.conch.nodetunnels import CHECK_TIMEOUT, HEALTH_PERIOD, NodeTunnels
+from tower.conch.timers import Wheel
+from tower.nodes.health import kubelet_health
+from tower.nodes.node import Node
+from tower.nodes.tunneler import SSHTunneler
+from tower.poller import Poller
+from tower.process import raise_file_limit, settle_memory
+
+FEW, ALL, CHANGED = 50, 200, 50
+ROUNDS = 2
+FASTER = 6.0
+PATIENCE = 60.0  # s
+
+
+class FastClock:
+    """Counts faster than time passes."""
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+
+    def seconds(self) -> float:
+        """Return monotonic time, in seconds that are shorter."""
+        return float(self._reactor.seconds()) * FASTER
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> Any:  # noqa: A002
+        """Call *callable* in *delay* of those seconds."""
+        return self._reactor.callLater(delay / FASTER, callable, *args, **kw)
+
+
+class Fleet:
+    """What there is.
+
+    :ivar nodes: what is listed.
+    :ivar checks: good answers of kubelets, by the address of the node.
+    """
+
+    def __init__(self, reactor: Any, port: int) -> None:
+        self._reactor = reactor
+        self._port = port
+        self.nodes: list[Node] = []
+        self.checks: Counter[str] = Counter()
+        clock = FastClock(reactor)
+        poller, wheel, budget = Poller(reactor), Wheel(reactor), Budget(64 << 20)
+        key = ClientKey(Ed25519PrivateKey.generate())
+        login = Login("joe", lambda: key, AnyHostKey())
+        self._look = kubelet_health("http://127.0.0.1:10255/healthz", reactor)
+        self.tunnels = NodeTunnels(
+            clock,
+            lambda node: NodeTunnel(poller, wheel, node, login, budget, epoch=time.time),
+            user="joe",
+            health=self._check,
+            epoch=time.time,
+            check_timeout=CHECK_TIMEOUT * FASTER,
+        )
+        self.tunneler = SSHTunneler(
+            clock, "joe", FakeKeys(), self.tunnels, lister=self._list, install=None, epoch=time.time
+        )
+
+    async def _check(self, tunnel: Any) -> str:
+        trouble = await self._look(tunnel)
+        self.checks[tunnel.node.address] += not trouble
+        return trouble
+
+    async def _list(self) -> Sequence[Node]:
+        return self.nodes
+
+    def have(self, numbers: range) -> None:
+        """List these nodes from now on."""
+        self.nodes = [Node(address(number), self._port) for number in numbers]
+
+    def is_settled(self) -> bool:
+        """Whether the tunnels are open and those of the list."""
+        states = self.tunnels.states()
+        wanted = {node.address for node in self.nodes}
+        return {state.address for state in states if state.state == "open"} == wanted and len(states) == len(
+            wanted
+        )
+
+    async def settled(self) -> float:
+        """Return how long it took until they were, s."""
+        began = time.monotonic()
+        while not self.is_settled():
+            if time.monotonic() - began > PATIENCE:
+                raise AssertionError(f"they do not settle: {self.tunnels.states()}")
+            await self.pause(0.02)
+        return time.monotonic() - began
+
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+        await deferLater(self._reactor, seconds)
+
+    async def memory(self) -> int:
+        """Return what is this process's alone, when all is quiet, B."""
+        await self.pause(2)
+        gc.collect()
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("the kernel does not say")
+
+
+async def scenario(reactor: Any, port: int) -> None:
+    """Go through all of it."""
+    fleet = Fleet(reactor, port)
+    found: dict[str, float] = {}
+    fleet.have(range(FEW))
+    began = time.monotonic()
+    fleet.tunneler.run()
+    await fleet.settled()
+    before = await fleet.memory()
+    used = time.process_time()
+    fleet.have(range(ALL))
+    fleet.tunneler.hurry()
+    found["opened_s"] = await fleet.settled()
+    found["open_cpu_s"] = time.process_time() - used
+    found["memory_per_node"] = (await fleet.memory() - before) / (ALL - FEW)
+
+    await fleet.pause(HEALTH_PERIOD / FASTER - (time.monotonic() - began))  # the first round found nobody
+    fleet.checks.clear()
+    used = time.process_time()
+    await fleet.pause(ROUNDS * HEALTH_PERIOD / FASTER)
+    found["rounds_cpu_s"] = time.process_time() - used
+    counts = [fleet.checks[node.address] for node in fleet.nodes]
+    found["checks_least"], found["checks_most"], found["checks"] = min(counts), max(counts), sum(counts)
+
+    kept = [fleet.tunnels.at(node) for node in fleet.nodes[CHANGED:]]
+    fleet.have(range(CHANGED, ALL + CHANGED))
+    found["change_s"] = await fleet.settled()
+    found["disturbed"] = sum(
+        tunnel is not fleet.tunnels.at(node)
+        for tunnel, node in zip(kept, fleet.nodes[: ALL - CHANGED], strict=True)
+    )
+    counters = fleet.tunnels.counters
+    found["opens"], found["failures"] = counters.open_count, counters.open_fail_count
+    await fleet.tunneler.close()
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    """Do it."""
+    raise_file_limit()
+    settle_memory()
+    react(lambda reactor: Deferred.fromCoroutine(scenario(reactor, int(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

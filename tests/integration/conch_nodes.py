@@ -1,0 +1,97 @@
+"""Many nodes in one process, each at an address of its own: SSH servers that let everybody in.
+
+Whatever is dialled through them is a kubelet's health page.  Run as ``python -m … PORT COUNT``; it says
+``ready`` when all listen.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.conch.nodes import FarNode, NodeServer
+from tower.conch.bare import BARE
+from tower.conch.channel import Channel
+from tower.conch.keys import ED25519
+from tower.conch.opening import Incoming
+from tower.conch.timers import Wheel
+from tower.conch.tunnel import Tunnel
+from tower.connection import Connection
+from tower.listening import listen
+from tower.pipes import Receiver
+from tower.poller import Poller
+from tower.process import raise_file_limit, settle_memory
+
+
+def address(number: int) -> str:
+    """Return where a node listens, which is a loopback address as all of 127.0.0.0/8 are."""
+    return f"127.0.{2 + number // 200}.{1 + number % 200}"
+
+
+class Kubelet:
+    """The receiver of a channel that somebody dialled."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._head = b""
+
+    def received(self, data: memoryview) -> None:
+        """Answer a request."""
+        self._head += data
+        if self._head.endswith(b"\r\n\r\n"):
+            self._channel.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
+            self._channel.close()
+
+    def ended(self) -> None:
+        """Hang up."""
+        self._channel.close()
+
+    def drained(self) -> None:
+        """Nothing waits."""
+
+    def closed(self, reason: Exception) -> None:
+        """That was it."""
+
+
+class Nodes(FarNode):
+    """Those nodes."""
+
+    def __init__(self, reactor: Any) -> None:
+        super().__init__()
+        self.host_key_algorithms = (ED25519,)
+        self.decide = self._connect
+        self._poller = Poller(reactor)
+        self._wheel = Wheel(reactor)
+
+    def listen(self, port: int, count: int) -> None:
+        """Begin."""
+        for number in range(count):
+            listen(self._poller, port, address(number), self._accept)
+
+    def _accept(self, connection: Connection) -> Receiver:
+        server = NodeServer(self, self._wheel)  # type: ignore[arg-type]
+        server.tunnel = Tunnel(self._poller, connection, server, BARE, BARE)
+        server.tunnel.start()
+        return connection.receiver
+
+    def _connect(self, incoming: Incoming) -> None:
+        channel = incoming.accept()
+        channel.receiver = Kubelet(channel)
+        channel.resume()
+
+
+def main() -> None:
+    """Serve until killed."""
+    port, count = (int(text) for text in sys.argv[1:3])
+    reactor: Any = _reactor
+    raise_file_limit()
+    Nodes(reactor).listen(port, count)
+    settle_memory()
+    print("ready", flush=True)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()

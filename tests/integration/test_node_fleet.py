@@ -1,0 +1,68 @@
+"""Two hundred nodes of one cluster: what they cost, how often they are looked at, how a list is followed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import ClassVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from .conch_list import ALL, CHANGED, ROUNDS
+from .programs import Program, free_port, wait_for
+
+MOST_MEMORY = 60 * 1024  # B for each node
+SOON = 15.0  # s
+PATIENCE = 200.0  # s for everything
+
+ROOT = Path(__file__).parents[2]
+
+
+class NodeFleetTests(SynchronousTestCase):
+    """The nodes are in one process and the list in another; both go through everything once."""
+
+    found: ClassVar[dict[str, float]] = {}
+
+    def setUp(self) -> None:
+        """Go through it, for the first test."""
+        if self.found:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="tower-nodes-"))
+        self.addCleanup(shutil.rmtree, folder, True)
+        port = free_port()
+        where = {"PYTHONPATH": str(ROOT)}
+        module = [sys.executable, "-m"]
+        nodes = Program(
+            "nodes", [*module, "tests.integration.conch_nodes", str(port), str(ALL + CHANGED)], folder, where
+        )
+        self.addCleanup(nodes.stop)
+        nodes.start()
+        wait_for("the nodes to listen", lambda: "ready" in nodes.output())
+        tunnels = Program("list", [*module, "tests.integration.conch_list", str(port)], folder, where)
+        self.addCleanup(tunnels.stop)
+        tunnels.start()
+        self.assertEqual(tunnels.wait(PATIENCE), 0, tunnels.tail() + nodes.tail())
+        self.found.update(json.loads(tunnels.output().splitlines()[-1]))
+
+    def test_opened(self) -> None:
+        """A fleet comes up within the time between two lists, one connection for each node."""
+        self.assertLess(self.found["opened_s"], SOON)
+        self.assertEqual((self.found["opens"], self.found["failures"]), (ALL + CHANGED, 0))
+
+    def test_memory(self) -> None:
+        """A node costs little memory."""
+        self.assertLess(self.found["memory_per_node"], MOST_MEMORY)
+
+    def test_health(self) -> None:
+        """Each node is looked at once a minute, where the minutes begin does not matter."""
+        self.assertGreaterEqual(self.found["checks_least"], ROUNDS - 1)
+        self.assertLessEqual(self.found["checks_most"], ROUNDS + 1)
+        self.assertLess(abs(self.found["checks"] - ROUNDS * ALL), ALL // 10)
+
+    def test_change(self) -> None:
+        """A list with fifty others settles before the next one comes, and nobody else notices."""
+        self.assertLess(self.found["change_s"], SOON)
+        self.assertEqual(self.found["disturbed"], 0)
