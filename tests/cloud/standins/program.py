@@ -1,0 +1,73 @@
+"""Runs a stand-in as a program: ``python -m tests.cloud.standins.program gce PORT FOLDER USER a=10.0.0.2 …``.
+
+The keys that machine *a* lets USER in with are written to ``FOLDER/a/authorized_keys``, as its guest would.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.web.server import Site
+
+from .gce import GCE, Machine
+from .openstack import OpenStack, Server
+from .rest import RestResource
+
+LOOPBACK = "127.0.0.1"
+
+
+def write(folder: Path, machine: str, lines: Iterable[str]) -> None:
+    """Have *machine* let in these keys and no others."""
+    file = folder / machine / "authorized_keys"
+    draft = file.with_suffix(".cloud")
+    draft.write_text("".join(f"{line}\n" for line in lines))
+    draft.chmod(0o644)
+    draft.rename(file)
+
+
+def gce(folder: Path, user: str, machines: dict[str, str], url: str) -> RestResource:
+    """Return Compute Engine with these machines."""
+
+    def give(told: str, key: str) -> None:
+        for machine in cloud.machines:
+            write(folder, machine.name, (key for name, key in cloud.keys(machine) if name == user))
+
+    cloud = GCE(time.time, on_key=give)
+    cloud.machines = [Machine(name, internal=address) for name, address in machines.items()]
+    cloud.operation_time = 0.5
+    return cloud.resource
+
+
+def openstack(folder: Path, user: str, machines: dict[str, str], url: str) -> RestResource:
+    """Return OpenStack with these machines."""
+
+    def give(told: str, key: str) -> None:
+        for server in cloud.servers:
+            mine = (
+                value for name, value in server.metadata.items() if name.startswith(f"tower-ssh-key:{user}:")
+            )
+            write(folder, server.name, mine)
+
+    cloud = OpenStack(time.time, url, on_key=give)
+    cloud.servers = [Server(name, [("private", address, "fixed")]) for name, address in machines.items()]
+    return cloud.resource
+
+
+def main(kind: str, port: str, folder: str, user: str, *machines: str) -> None:
+    """Serve until somebody ends it."""
+    reactor: Any = _reactor
+    make = {"gce": gce, "openstack": openstack}[kind]
+    resource = make(
+        Path(folder), user, dict(each.split("=", 1) for each in machines), f"http://{LOOPBACK}:{port}"
+    )
+    reactor.listenTCP(int(port), Site(resource), interface=LOOPBACK)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
