@@ -17,6 +17,7 @@ from tower.conch.timers import Wheel
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.access import MemberAccesses
 from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
+from tower.nodes.node import Node
 from tower.nodes.nodecluster import Surroundings
 from tower.nodes.spec import SSHSpec
 from tower.store import MemoryStore
@@ -113,6 +114,19 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNone(self.nodes.get("beta"))
         self.nodes.startService()
         self.assertIsNotNone(self.nodes.get("beta"))
+
+    def test_list_from_before(self) -> None:
+        """After a restart the nodes of the last list are dialled, which counts as no look at the list."""
+        self.add(nodes_file="")
+        running = self.nodes.get("beta")
+        assert running is not None
+        running._known.remember([Node("10.0.0.1")])
+        self.stop()
+        self.nodes.startService()
+        status = self.nodes.status("beta")
+        assert status is not None
+        self.assertEqual([node.address for node in status.nodes], ["10.0.0.1:22"])
+        self.assertIsNone(status.last_sync)
 
     def test_what_changes_alone(self) -> None:
         """Other nodes, targets and kubelets disturb no tunnel; another user means other tunnels."""

@@ -22,7 +22,6 @@ from tower.nodes.listing import (
     fixed_nodes,
     parse_nodes,
     preferred_node,
-    remembered,
 )
 from tower.nodes.node import Node
 from tower.nodes.spec import ADDRESS_TYPES
@@ -304,11 +303,3 @@ class FallbackTests(ListingCase):
             raise KeyError("x")
 
         self.failureResultOf(_asked(fallback(broken, fixed_nodes([Node("h1")]))), KeyError)
-
-    def test_remembered(self) -> None:
-        """What was last known is a list only if there was something."""
-        known: list[Node] = []
-        lister = remembered(lambda: known)
-        self.assertEqual(self.why_not(lister), "nothing is known from before")
-        known.append(Node("h1"))
-        self.assertEqual(self.nodes(lister), [Node("h1")])

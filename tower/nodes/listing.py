@@ -247,18 +247,3 @@ def fallback(first: Lister, *others: Lister) -> Lister:
         raise ListingFailed("; ".join(dict.fromkeys(reasons)))
 
     return listing
-
-
-def remembered(nodes: Callable[[], Sequence[Node]]) -> Lister:
-    """List what was last known; knowing none is a failure.
-
-    :param nodes: returns what is remembered.
-    """
-
-    async def listing() -> Sequence[Node]:
-        known = nodes()
-        if not known:
-            raise ListingFailed("nothing is known from before")
-        return known
-
-    return listing

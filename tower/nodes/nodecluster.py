@@ -35,7 +35,6 @@ from tower.nodes.listing import (
     fallback,
     file_nodes,
     fixed_nodes,
-    remembered,
 )
 from tower.nodes.memberapi import MemberAPI
 from tower.nodes.node import Node, parse_node
@@ -185,12 +184,10 @@ class NodeCluster:
         if spec.nodes_file:
             return file_nodes(Path(spec.nodes_file), port)
         if self._instances is not None:
-            return fallback(
-                cloud_nodes(self._instances, spec.address_types, port), remembered(self._known.last)
-            )
+            return cloud_nodes(self._instances, spec.address_types, port)
         through = api_nodes(self._api, spec.address_types, port)
         directly = api_nodes(self._direct_api, spec.address_types, port)
-        return fallback(through, directly, remembered(self._known.last))
+        return fallback(through, directly)
 
     def _settle(self) -> None:
         """Take up what may change while the tunnels stay."""
@@ -232,8 +229,10 @@ class NodeCluster:
     # Life
 
     def start(self) -> None:
-        """Begin to keep tunnels."""
+        """Begin to keep tunnels: where others list the nodes, to those of their last list at first."""
         self._around.tunnels.explain(self.cluster.name, self._why_not)
+        if not self.spec.nodes and not self.spec.nodes_file:
+            self.tunnels.update(self._known.last())
         self.tunneler.startService()
 
     def stop(self, reason: str) -> Deferred[None]:
@@ -290,6 +289,7 @@ class NodeCluster:
             self._is_there = True
             self.way.since = self._around.epoch()
             self._around.tunnels.add(self.way)
+            self.tunneler.hurry()  # the API server can be asked from now on
         elif not self.tunnels.is_up:
             self._leave()
 
