@@ -78,7 +78,9 @@ class NodeAuth(SSHService):
         far.asked.append(Asked(user.decode(), algorithm, line, good))
         for text in far.greetings:
             transport.sendPacket(MSG_USERAUTH_BANNER, NS(text) + NS(b""))
-        if far.refuse_with is not None:
+        if len(far.asked) <= far.refuse_first:
+            transport.sendPacket(MSG_USERAUTH_FAILURE, failure())
+        elif far.refuse_with is not None:
             transport.sendPacket(MSG_USERAUTH_FAILURE, far.refuse_with)
         elif good:
             transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")
@@ -131,6 +133,7 @@ class FarNode:
 
     :ivar asked: who wanted in.
     :ivar refuse_with: the body of the failure that everybody gets; None lets in.
+    :ivar refuse_first: how many requests are refused before.
     :ivar host_key_algorithms: what it proves its keys with.
     :ivar extensions: the body of its EXT_INFO; None: it sends none.
     :ivar offers: lists of its KEXINIT to be replaced, by Conch's names.
@@ -148,6 +151,7 @@ class FarNode:
         self.asked: list[Asked] = []
         self.greetings: Sequence[bytes] = (b"Welcome to the node.\r\n",)
         self.refuse_with: bytes | None = None
+        self.refuse_first = 0
         self.host_key_algorithms: Sequence[bytes] = (RSA_SHA2_512, RSA_SHA2_256)
         self.extensions: bytes | None = extensions(EVERY_SIGNATURE)
         self.offers: dict[str, list[bytes]] = {}

@@ -17,7 +17,7 @@ from tower.conch.fields import Malformed
 from tower.conch.hostkeys import AnyHostKey, HostKeyRefused, mismatch, preferring
 from tower.conch.keys import ED25519
 from tower.conch.limits import Disconnected
-from tower.conch.nodeauth import AuthRefused, choose_signature, read_extensions
+from tower.conch.nodeauth import AuthRefused, read_extensions, signatures_for
 from tower.conch.nodeclient import NodeTransport, NothingInCommon
 from tower.conch.nodetunnel import NodeTunnel, OpenFailed
 from tower.conch.signatures import (
@@ -301,6 +301,17 @@ class AuthTests(ClientTestCase):
             self.open(key=KEYS[RSA])
             self.assertEqual(self.far.asked.pop().algorithm, algorithm)
 
+    def test_other_signature(self) -> None:
+        """A server that takes less than it says gets the other signature of an RSA key, and then no more."""
+        self.far.refuse_with = failure()
+        self.refused(key=KEYS[RSA])
+        self.assertEqual([asked.algorithm for asked in self.far.asked], [RSA_SHA2_512, RSA_SHA2_256])
+        self.far.asked.clear()
+        self.far.refuse_first = 1
+        self.far.refuse_with = None
+        self.open(key=KEYS[RSA])
+        self.assertEqual([asked.algorithm for asked in self.far.asked], [RSA_SHA2_512, RSA_SHA2_256])
+
     def test_not_taken(self) -> None:
         """A server that takes no signature of our key: it is not asked, and the text says what it takes."""
         self.far.extensions = extensions(b"ssh-ed25519,ssh-rsa")
@@ -377,9 +388,10 @@ class ReadTests(SynchronousTestCase):
         self.assertRaises(PeerError, read_extensions, b"\xff\xff\xff\xff")
 
     def test_choose(self) -> None:
-        """The choice of a signature; a list with rubbish in it is shown in part, printable."""
-        self.assertEqual(choose_signature(KEYS[ECDSA_P384], None), ECDSA_P384)
-        self.assertEqual(choose_signature(KEYS[ED25519], [b"x", ED25519]), ED25519)
-        error = self.assertRaises(AuthRefused, choose_signature, KEYS[ED25519], [b"\x1b[31m", b"y" * 9000])
+        """The choice of signatures; a list with rubbish in it is shown in part, printable."""
+        self.assertEqual(signatures_for(KEYS[ECDSA_P384], None), [ECDSA_P384])
+        self.assertEqual(signatures_for(KEYS[ED25519], [b"x", ED25519]), [ED25519])
+        self.assertEqual(signatures_for(KEYS[RSA], None), [RSA_SHA2_256, RSA_SHA2_512])
+        error = self.assertRaises(AuthRefused, signatures_for, KEYS[ED25519], [b"\x1b[31m", b"y" * 9000])
         self.assertNotIn("\x1b", str(error))
         self.assertLess(len(str(error)), 1000)

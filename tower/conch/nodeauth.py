@@ -13,7 +13,7 @@ from tower.conch.enrol import CONNECTION, MSG_USERAUTH_REQUEST, PUBLICKEY
 from tower.conch.fields import Fields
 from tower.conch.secure import nothing
 from tower.conch.server import USERAUTH
-from tower.conch.signatures import RSA, RSA_SHA2_256
+from tower.conch.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
 from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 from tower.errors import PeerError
 
@@ -43,21 +43,24 @@ def read_extensions(body: bytes) -> dict[bytes, bytes]:
     return extensions
 
 
-def choose_signature(key: ClientKey, taken: Sequence[bytes] | None) -> bytes:
-    """Return the signature to make with *key*.
+def signatures_for(key: ClientKey, taken: Sequence[bytes] | None) -> list[bytes]:
+    """Return the signatures to make with *key*, one after the other until one is accepted.
+
+    There is more than one for RSA keys alone, and more than one is needed: what OpenSSH says it takes is all
+    that it knows, and what its configuration allows may be less.
 
     :param taken: what the server says it takes; None when it does not say.
     :raise AuthRefused: it takes none of *key*.
     """
     if taken is None:
-        return RSA_SHA2_256 if key.kind == RSA else key.algorithms[0]
-    for algorithm in key.algorithms:
-        if algorithm in taken:
-            return algorithm
-    raise AuthRefused(
-        f"its sshd takes no signature of a key of type {key.kind.decode()}, only {_shown(taken)}: use a "
-        "key of another type, or allow this one with PubkeyAcceptedAlgorithms in its sshd_config"
-    )
+        return [RSA_SHA2_256, RSA_SHA2_512] if key.kind == RSA else list(key.algorithms)
+    usable = [algorithm for algorithm in key.algorithms if algorithm in taken]
+    if not usable:
+        raise AuthRefused(
+            f"its sshd takes no signature of a key of type {key.kind.decode()}, only {_shown(taken)}: use a "
+            "key of another type, or allow this one with PubkeyAcceptedAlgorithms in its sshd_config"
+        )
+    return usable
 
 
 def publickey_request(session_id: bytes, user: str, key: ClientKey, algorithm: bytes) -> bytes:
@@ -68,9 +71,9 @@ def publickey_request(session_id: bytes, user: str, key: ClientKey, algorithm: b
 
 
 class KeyAuth(SSHService):
-    """Has us let in by one key, which is offered once, signed: a round trip less than asking first.
+    """Has us let in by one key, which is offered signed: a round trip less than asking first.
 
-    :param taken: returns what `choose_signature` wants to know, once the service is asked for.
+    :param taken: returns what `signatures_for` wants to know, once the service is asked for.
     :param succeeded: called when the node has let us in.
     """
 
@@ -87,14 +90,19 @@ class KeyAuth(SSHService):
         self._key: ClientKey | None = key
         self._taken = taken
         self._succeeded = succeeded
+        self._signatures: list[bytes] = []
 
     def serviceStarted(self) -> None:
         """Offer the key."""
+        assert self._key is not None
+        self._signatures = signatures_for(self._key, self._taken())
+        self._offer(self._key)
+
+    def _offer(self, key: ClientKey) -> None:
         assert self.transport is not None
         assert self.transport.sessionID is not None
-        assert self._key is not None
-        algorithm = choose_signature(self._key, self._taken())
-        body = publickey_request(self.transport.sessionID, self._user, self._key, algorithm)
+        algorithm = self._signatures.pop(0)
+        body = publickey_request(self.transport.sessionID, self._user, key, algorithm)
         self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
 
     def serviceStopped(self) -> None:
@@ -114,14 +122,20 @@ class KeyAuth(SSHService):
             fields = Fields(packet)
             methods, partly = fields.names(), fields.boolean()
             fields.end()
-            raise AuthRefused(self._why(methods, partly=partly))
+            self._refused(methods, partly=partly)
         elif messageNum != MSG_USERAUTH_BANNER:
             raise PeerError(f"message {messageNum} before authentication")
 
-    def _why(self, methods: Sequence[bytes], *, partly: bool) -> str:
-        """Return why we are not let in, and the cure."""
+    def _refused(self, methods: Sequence[bytes], *, partly: bool) -> None:
+        """Sign in another way, if there is one."""
         key = self._key
         assert key is not None
+        if partly or PUBLICKEY not in methods or not self._signatures:
+            raise AuthRefused(self._why(key, methods, partly=partly))
+        self._offer(key)
+
+    def _why(self, key: ClientKey, methods: Sequence[bytes], *, partly: bool) -> str:
+        """Return why we are not let in, and the cure."""
         who = f"user {self._user} with the key {key.kind.decode()} {key.fingerprint}"
         left = _shown(methods) or "nothing"
         if partly:
