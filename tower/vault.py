@@ -23,7 +23,11 @@ _Signature = tuple[int, int, int, int]
 
 
 class VaultError(ConfigurationError):
-    """The key file cannot be used, or something was sealed with a key that it does not hold."""
+    """The key file cannot be used."""
+
+
+class NotOpened(VaultError):
+    """Something was sealed with a key that the file does not hold; what is sealed now opens again."""
 
 
 class Vault:
@@ -56,18 +60,18 @@ class Vault:
     def open(self, sealed: str, about: str) -> bytes:
         """Return what was sealed for *about*.
 
-        :raise VaultError: it was sealed with another key, for something else, or was changed since; or the
-            key file cannot be used.
+        :raise NotOpened: it was sealed with another key, for something else, or was changed since.
+        :raise VaultError: the key file cannot be used.
         """
         if not self._has_keys():
-            raise VaultError(f"key file {self.path}: is not there: put it back, as from a backup")
+            raise NotOpened(f"key file {self.path}: is not there: put it back, as from a backup")
         try:
             data = MultiFernet(self._keys).decrypt(sealed.encode())
         except InvalidToken:
-            raise VaultError(f"key file {self.path}: holds no key that opens what was sealed") from None
+            raise NotOpened(f"key file {self.path}: holds no key that opens what was sealed") from None
         owner, _, plain = data.partition(b"\0")
         if owner != about.encode():
-            raise VaultError("what was sealed belongs to something else")
+            raise NotOpened("what was sealed belongs to something else")
         return plain
 
     def is_current(self, sealed: str) -> bool:

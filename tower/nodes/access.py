@@ -19,7 +19,7 @@ from tower.member import Member
 from tower.pki import load_certificates
 from tower.records import Create, Event, Operation, RecordChanged, RecordMissing, Update, Value, Watch
 from tower.store import IStore
-from tower.vault import Vault, VaultError
+from tower.vault import NotOpened, Vault, VaultError
 
 #: The kind of the records.
 KIND = "memberaccess"
@@ -75,9 +75,8 @@ class MemberAccesses:
         try:
             plain = self._vault.open(record.value["sealed"], cluster.uid)
         except VaultError as e:
-            raise VaultError(
-                f"the credential for cluster {cluster.name} cannot be opened: {e}, or {cure}"
-            ) from e
+            what = f"the credential for cluster {cluster.name} cannot be opened: {e}"
+            raise VaultError(f"{what}, or {cure}" if isinstance(e, NotOpened) else what) from e
         return read_kubeconfig(plain, f"the kubeconfig of cluster {cluster.name}")
 
     def facts(self, cluster: Cluster) -> MemberFacts | None:
