@@ -73,14 +73,17 @@ class VMAccess:
 
     async def _run(self, machine: Machine, user: str, key: PublicKey, tag: str) -> None:
         path = f"{machine.id}/extensions"
-        name, done = await self._there(path)
-        if done != tag:
+        name, last, is_done = await self._there(path)
+        before, _, number = last.rpartition("-")
+        if before != tag or not is_done:
+            # What failed is not run again with the same tag.
+            attempt = int(number) + 1 if before == tag and number.isdecimal() else 1
             properties: dict[str, Any] = {
                 "publisher": PUBLISHER,
                 "type": TYPE,
                 "typeHandlerVersion": VERSION,
                 "autoUpgradeMinorVersion": True,
-                "forceUpdateTag": tag,
+                "forceUpdateTag": f"{tag}-{attempt}",
                 "settings": {},
                 "protectedSettings": {"username": user, "ssh_key": key.line},
             }
@@ -90,8 +93,8 @@ class VMAccess:
             await self._manager.put(f"{path}/{name}", COMPUTE, resource)
         self._done[machine.key] = tag
 
-    async def _there(self, path: str) -> tuple[str, str]:
-        """Return the name of the extension on a machine, and the tag with which it last ran, if it did.
+    async def _there(self, path: str) -> tuple[str, str, bool]:
+        """Return the extension's name on a machine, the tag that it last ran with, and whether that worked.
 
         A machine takes no second one of the same type.
         """
@@ -100,7 +103,7 @@ class VMAccess:
         except AzureError as e:
             if e.status != 404:
                 raise
-            return NAME, ""
+            return NAME, "", False
         for each in said.get("value") or ():
             properties = each.get("properties") or {}
             kind = f"{properties.get('publisher')}/{properties.get('type')}"
@@ -108,8 +111,8 @@ class VMAccess:
                 is_done = str(properties.get("provisioningState")).lower() == "succeeded"
                 name = str(each.get("name") or NAME)
                 if re.fullmatch(r"[\w.-]{1,80}", name):
-                    return name, str(properties.get("forceUpdateTag") or "") if is_done else ""
-        return NAME, ""
+                    return name, str(properties.get("forceUpdateTag") or ""), is_done
+        return NAME, "", False
 
 
 def _tag(user: str, key: PublicKey) -> str:

@@ -19,7 +19,7 @@ from tower.cloud.interfaces import (
     Zone,
 )
 
-_NAME = r"[\w.()-]{1,120}"
+_NAME = r"(?!\.{1,2}(?:/|\Z))[\w.()-]{1,120}"
 _MACHINE = re.compile(
     rf"/subscriptions/([\w-]{{1,64}})/resourceGroups/{_NAME}/providers/Microsoft\.Compute/"
     rf"(?:virtualMachineScaleSets/{_NAME}/)?virtualMachines/{_NAME}",
