@@ -1,0 +1,145 @@
+"""``docs/node-tunnels.md``, command by command, with real nodes and a real API server."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from twisted.trial.unittest import SynchronousTestCase
+
+from .guide import DOCS, Guide, path_with
+from .harness import KEEPALIVE, Tower
+from .member import kubectls, member
+from .programs import free_port, wait_for
+from .sshd import Sshd
+
+PAGE = "node-tunnels.md"
+LOOK = 40.0  # s, twice the time between two looks at the list, and some more
+NODES = 3
+FIRST = (
+    "The key",
+    "The right to impersonate",
+    "Add the cluster",
+    "Who the nodes are",
+    "Which nodes there are",
+    "Kubelets",
+)
+
+
+class NodeGuideTests(SynchronousTestCase):
+    """The page's reader has nodes, an API server that they reach, and a proxy."""
+
+    def setUp(self) -> None:
+        """Have all that."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.port = free_port()
+        self.nodes = [
+            Sshd(self.folder / f"node{number}", host=f"127.0.1.{number}", port=self.port)
+            for number in range(1, NODES + 1)
+        ]
+        for node in self.nodes:
+            self.addCleanup(node.kill)
+            node.start()
+        self.tower = Tower(self.folder)
+        self.addCleanup(self.tower.stop)
+        self.tower.start()
+        (self.folder / "etc").mkdir()
+        (self.folder / "deploy").symlink_to(DOCS.parent / "deploy")
+        shutil.copy(member().admin, self.folder / "beta-admin.kubeconfig")
+        self.guide = self.prepared_guide()
+
+    def prepared_guide(self) -> Guide:
+        """Return the page, with what its commands expect in their places."""
+        installed = Path(sys.executable).parent
+        environment = {
+            "PATH": path_with(self.folder / "bin", kubectls()[-1], installed / "tower"),
+            "TOWER_KEEPALIVE": f"{KEEPALIVE:g}s",
+        }
+        ports = member().info["ports"]
+        names = {
+            "/etc/tower": str(self.folder / "etc"),
+            "/var/lib/tower": str(self.tower.state),
+            "tower.example.org:8443": f"{self.tower.host}:{self.tower.secure_port}",
+            "https://10.0.0.1:6443": f"https://{member().service}",
+            "--ssh-user core": f"--ssh-user {self.nodes[0].user}",
+            "--kubelet-port 10250": f"--kubelet-port {ports['kubelet-standin']}",
+            "-p 22 ": f"-p {self.port} ",
+            **{f"node{number}:22": node.address for number, node in enumerate(self.nodes, 1)},
+            **{f"node{number}": node.host for number, node in enumerate(self.nodes, 1)},
+        }
+        return Guide(PAGE, self.folder, environment, names)
+
+    def status(self) -> dict[str, Any]:
+        """Return what the cluster's object says of its nodes."""
+        told: dict[str, Any] = self.tower.status("beta")["status"].get("ssh", {})
+        return told
+
+    def wait_for_nodes(self, count: int) -> None:
+        """Return once so many nodes are in the list, and open."""
+        wait_for(
+            f"{count} nodes",
+            lambda: [node["state"] for node in self.status().get("nodes", ())] == ["open"] * count,
+            LOOK,
+        )
+
+    def keep_pair(self) -> None:
+        """Write jane's certificate, her key and who signed the proxy's to files, as for curl."""
+        config = yaml.safe_load((self.folder / "jane.kubeconfig").read_text())
+        user, cluster = config["users"][0]["user"], config["clusters"][0]["cluster"]
+        for name, data in (
+            ("jane.crt", user["client-certificate-data"]),
+            ("jane.key", user["client-key-data"]),
+            ("ca.crt", cluster["certificate-authority-data"]),
+        ):
+            (self.folder / name).write_bytes(base64.b64decode(data))
+
+    def test_every_command_is_run(self) -> None:
+        """No heading of the page has commands that no test here runs."""
+        self.assertEqual(set(self.guide.blocks), set(FIRST))
+
+    def test_page(self) -> None:
+        """From the key to the kubelet, each command does what the page says."""
+        guide = self.guide
+        guide.run("The key", 0)
+        for node in self.nodes:
+            node.authorize((self.folder / "etc" / "beta.pub").read_text())
+        guide.run("The key", 1)
+        known = (self.folder / "etc" / "beta.known_hosts").read_text()
+        self.assertTrue(all(node.known_hosts_line().strip() in known for node in self.nodes), known)
+        guide.run("The right to impersonate")
+        self.assertIn("cluster beta added", guide.run("Add the cluster", 0))
+        self.wait_for_nodes(NODES)
+        self.assertIn("gitVersion", guide.run("Add the cluster", 1))
+        shown = guide.run("Add the cluster", 2)
+        for node in self.nodes:
+            self.assertIn(node.address, shown)
+        self.forget_host_key()
+        self.kubelet()
+        guide.run("Which nodes there are")
+        self.wait_for_nodes(NODES - 1)
+        self.assertIn("gitVersion", guide.run("Add the cluster", 1))
+
+    def forget_host_key(self) -> None:
+        """A node whose first key was learned, and that has another one, is let in again by the page."""
+        node = self.nodes[0]
+        (self.folder / "etc" / "beta.known_hosts").write_text("")
+        self.tower.tower("cluster", "set", "beta", "--ssh-host-keys", "accept-new")
+        self.wait_for_nodes(NODES)
+        node.kill()
+        node.change_host_keys()
+        node.start()
+        wait_for("the other key to be refused", lambda: "forget-host-key" in str(self.status()), LOOK)
+        self.guide.run("Who the nodes are")
+        self.wait_for_nodes(NODES)
+
+    def kubelet(self) -> None:
+        """Somebody who may gets an answer of the kubelet's; who may not is told so."""
+        self.keep_pair()
+        self.guide.run("Kubelets", 1)
+        wait_for("a kubelet's answer", lambda: "forbidden" not in self.guide.run("Kubelets", 0).lower())
