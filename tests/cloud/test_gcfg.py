@@ -275,7 +275,7 @@ class PropertyTests(SynchronousTestCase):
     """What holds for every text."""
 
     @given(st.lists(st.tuples(NAMES, TEXTS), max_size=8), NAMED)
-    @settings(deadline=None, max_examples=150)
+    @settings(max_examples=150)
     def test_round_trip(self, pairs: list[tuple[str, str]], subsection: str) -> None:
         """Whatever is written in quotes is read as it was."""
         lines = "".join(f"{name} = {quoted(text)} # c\n" for name, text in pairs)
@@ -286,7 +286,7 @@ class PropertyTests(SynchronousTestCase):
         self.assertEqual({name: section.texts(name) for name in section.values}, expected)
 
     @given(st.text(st.sampled_from('ab[]"\\=#;\n\r\t -é1_\0'), max_size=60))
-    @settings(deadline=None, max_examples=400)
+    @settings(max_examples=400)
     def test_anything(self, text: str) -> None:
         """Any text is read, or refused with a line that it has."""
         try:

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from attrs import define, field
+from OpenSSL.SSL import Error as SSLError
+from service_identity.exceptions import VerificationError
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as TimedOut
 from twisted.internet.interfaces import IConsumer
@@ -189,4 +191,8 @@ def _why(error: Exception) -> str:
     cause: Any = error
     while reasons := getattr(cause, "reasons", None):
         cause = reasons[0].value if isinstance(reasons[0], Failure) else reasons[0]
+    if isinstance(cause, VerificationError):
+        return "its certificate is for other names"
+    if isinstance(cause, SSLError) and cause.args and isinstance(cause.args[0], list):
+        return "TLS: " + ", ".join(str(reason[-1]) for reason in cause.args[0])
     return shorten(str(cause)) or type(cause).__name__

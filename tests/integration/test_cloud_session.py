@@ -1,0 +1,192 @@
+"""`tower.cloud.session` over real connections: whom it trusts, and what it leaves behind."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.ssl import PrivateCertificate
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from tests.trust import DAY, authority
+from tower.cloud.answers import Answer
+from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
+from tower.cloud.exchange import BODY_LIMIT
+from tower.cloud.session import CloudSession
+from tower.pki import Authority
+
+reactor: Any = _reactor
+
+PATIENCE = 10.0  # s for what should happen at once
+
+
+class Cloud(Resource):
+    """Answers by path.
+
+    :ivar asked: the paths.
+    :ivar lost: fires when who asked for ``/silent`` or ``/slow`` has closed the connection.
+    """
+
+    isLeaf = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.lost: Deferred[None] = Deferred()
+
+    def render(self, request: Any) -> Any:
+        """Answer."""
+        path = request.path.decode()
+        self.asked.append(path)
+        if path in ("/silent", "/slow"):
+            request.notifyFinish().addErrback(lambda _: self.lost.callback(None))
+            if path == "/slow":
+                request.setHeader("content-length", "5")
+                request.write(b"1")
+            return NOT_DONE_YET
+        if path == "/redirect":
+            request.setResponseCode(302)
+            request.setHeader("location", "/elsewhere")
+        if path == "/endless":
+            self._write_on(request)
+            return NOT_DONE_YET
+        return request.content.read() or b"fine"
+
+    def _write_on(self, request: Any) -> None:
+        done: list[object] = []
+        request.notifyFinish().addBoth(done.append)
+
+        def write() -> None:
+            if not done:
+                request.write(b"x" * 2**18)
+                reactor.callLater(0, write)
+
+        write()
+
+
+class SessionTests(TestCase):
+    """A server on the loopback, and a session with the system's clock."""
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """Make an authority and a server that it vouches for."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-cloud-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.cloud = Cloud()
+
+    def serve(self, of: Authority | None = None, *names: str, host: str = "127.0.0.1") -> str:
+        """Start a server; return its URL.
+
+        :param of: signs for its names; None: no TLS.
+        """
+        site = Site(self.cloud)
+        if of is None:
+            port = reactor.listenTCP(0, site, interface=host)
+        else:
+            issued = of.server_certificate(names, DAY, time.time())
+            pair = PrivateCertificate.loadPEM(issued.certificate_pem + issued.key_pem)
+            port = reactor.listenSSL(0, site, pair.options(), interface=host)
+        self.addCleanup(port.stopListening)
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'http' if of is None else 'https'}://{shown}:{port.getHost().port}"
+
+    def session(self, trusted: Authority | None = None, **options: Any) -> CloudSession:
+        """Return a session."""
+        if trusted is not None:
+            options["ca_file"] = str(self.folder / "ca.pem")
+            Path(options["ca_file"]).write_bytes(b"# authorities\n" + trusted.pem)
+        return CloudSession(reactor, attempts=1, **options)
+
+    async def error(self, session: CloudSession, url: str, kind: type[Exception] = CloudUnreachable) -> str:
+        """Return what a request fails with."""
+        with self.assertRaises(kind) as caught:
+            await session.request("GET", url)
+        return str(caught.exception)
+
+    async def test_trusted(self) -> None:
+        """A server is trusted that an authority of the file vouches for, by name or by address."""
+        own = authority(now=time.time())
+        url = self.serve(own, "localhost", "127.0.0.1")
+        session = self.session(own)
+        for each in (url, url.replace("127.0.0.1", "localhost")):
+            answer: Answer = await session.request("POST", f"{each}/x", body=b"abc")
+            self.assertEqual((answer.code, answer.body), (200, b"abc"))
+
+    async def test_stranger(self) -> None:
+        """A server that nobody vouches for is not asked."""
+        url = self.serve(authority("other", now=time.time()), "127.0.0.1")
+        for session in (self.session(authority(now=time.time())), self.session()):
+            self.assertEqual(await self.error(session, url), f"GET {url}: TLS: certificate verify failed")
+        self.assertEqual(self.cloud.asked, [])
+
+    async def test_other_name(self) -> None:
+        """A server with another name is not asked."""
+        own = authority(now=time.time())
+        url = self.serve(own, "tower.example")
+        said = await self.error(self.session(own), url)
+        self.assertEqual(said, f"GET {url}: its certificate is for other names")
+        self.assertEqual(self.cloud.asked, [])
+
+    async def test_ipv6(self) -> None:
+        """A server may have an IPv6 address."""
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError:
+            self.skipTest("no IPv6")
+        self.assertEqual((await self.session().request("GET", self.serve(host="::1"))).body, b"fine")
+
+    async def test_redirect(self) -> None:
+        """A redirect is not followed."""
+        url = self.serve()
+        await self.error(self.session(), f"{url}/redirect", CloudAnswerError)
+        self.assertEqual(self.cloud.asked, ["/redirect"])
+
+    async def test_refused(self) -> None:
+        """Nobody there is an error at once."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        self.assertIn("Connection was refused", await self.error(self.session(), f"http://127.0.0.1:{port}/"))
+
+    async def test_silent(self) -> None:
+        """Who does not answer, or not to the end, is given up, and the connection closed."""
+        url = self.serve()
+        for path in ("/silent", "/slow"):
+            self.cloud.lost = Deferred()
+            self.assertIn("no answer within 0.5 s", await self.error(self.session(timeout=0.5), url + path))
+            await self.cloud.lost.addTimeout(PATIENCE, reactor)
+
+    async def test_never_speaks_tls(self) -> None:
+        """Who takes a connection and never shakes hands is given up too."""
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            port = mute.getsockname()[1]
+            said = await self.error(self.session(timeout=0.5), f"https://127.0.0.1:{port}/")
+        self.assertIn("no answer within 0.5 s", said)
+
+    async def test_endless(self) -> None:
+        """An answer without an end is cut at the limit."""
+        url = self.serve()
+        self.assertIn(
+            f"more than {BODY_LIMIT} B", await self.error(self.session(), f"{url}/endless", CloudError)
+        )
+
+    async def test_stop(self) -> None:
+        """Stopping closes what is open."""
+        url = self.serve()
+        session = self.session()
+        asking = Deferred.fromCoroutine(session.request("GET", f"{url}/silent"))
+        while not self.cloud.asked:
+            await deferLater(reactor, 0.01)
+        session.stop()
+        with self.assertRaises(CancelledError):
+            await asking
+        await self.cloud.lost.addTimeout(PATIENCE, reactor)
