@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, DeferredLock
@@ -23,6 +23,7 @@ from tower.cluster import (
     timestamp,
     to_object,
 )
+from tower.clusterports import ClusterPorts, claim
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.access import MemberAccesses
@@ -36,7 +37,6 @@ from tower.records import (
     Event,
     EventType,
     Operation,
-    Record,
     RecordChanged,
     RecordExists,
     RecordMissing,
@@ -79,7 +79,7 @@ class Clusters:
         clock: IReactorTime,
         accesses: MemberAccesses | None = None,
     ) -> None:
-        self.ports = ports
+        self._ports = ClusterPorts(store, ports)
         self._store = store
         self._clock = clock
         self._accesses = accesses
@@ -112,6 +112,11 @@ class Clusters:
     def list(self) -> list[Cluster]:
         """Return all clusters, by name."""
         return [self.require(name) for name in sorted(self._store.snapshot("clusters"))]
+
+    @property
+    def ports(self) -> range | None:
+        """What the clusters' own ports are taken from; None: they have none."""
+        return self._ports.range
 
     def listening_port(self, cluster: Cluster) -> int | None:
         """Return the port that is to be open for *cluster* now, if any."""
@@ -217,7 +222,7 @@ class Clusters:
 
     async def _add(self, cluster: Cluster, access: KubeAccess | None, wanted: int | None) -> Cluster:
         name = check_name(cluster.name)
-        self._check_wanted(wanted)
+        self._ports.check(wanted)
         if len(self._store.snapshot("clusters")) >= CLUSTER_LIMIT:
             raise Conflict(f"cluster {name} cannot be added: there are {CLUSTER_LIMIT}, the most allowed")
         check_metadata(cluster)
@@ -232,11 +237,11 @@ class Clusters:
 
         def write(port: int | None) -> list[Operation]:
             value = encode(evolve(cluster, kubernetes_port=port))
-            return [Create("clusters", name, value), *_claim(port, cluster), *kept]
+            return [Create("clusters", name, value), *claim(port, cluster), *kept]
 
         try:
             async with self._writing:
-                record = await self._with_port(cluster, write, wanted)
+                record = await self._ports.write(cluster, write, wanted)
         except RecordExists as e:
             raise AlreadyExists(f"cluster {name} already exists: 'tower cluster show {name}' shows it") from e
         return decode(record)
@@ -304,54 +309,6 @@ class Clusters:
                     continue
         raise Conflict(f"cluster {name} changes too often: try again")
 
-    async def _with_port(
-        self,
-        cluster: Cluster,
-        operations: Callable[[int | None], Sequence[Operation]],
-        wanted: int | None = None,
-    ) -> Record:
-        """Transact *operations* with the port *wanted*, or a free one, another if it was just taken."""
-        if self.ports is None:
-            (record, *_) = await self._store.transact(operations(None))
-            assert record is not None
-            return record
-        tried: set[str] = set()
-        while True:
-            taken = self._store.snapshot("ports")
-            ports = self.ports if wanted is None else (wanted,)
-            free = (port for port in ports if str(port) not in taken and str(port) not in tried)
-            port = next(free, None)
-            if port is None and wanted is not None:
-                owner = self._store.get("ports", str(wanted))
-                raise Conflict(
-                    f"cluster {cluster.name} cannot have port {wanted}: "
-                    f"cluster {owner.value['cluster'] if owner else 'of another name'} has it"
-                )
-            if port is None:
-                raise Conflict(
-                    f"cluster {cluster.name} cannot have a port: all {len(self.ports)} of --cluster-ports "
-                    f"{self.ports.start}-{self.ports.stop - 1} are taken; give the proxy a larger range"
-                )
-            try:
-                (record, *_) = await self._store.transact(operations(port))
-            except RecordExists as e:
-                if e.kind != "ports":
-                    raise
-                tried.add(e.name)
-            else:
-                assert record is not None
-                return record
-
-    def _check_wanted(self, port: int | None) -> None:
-        if port is None or (self.ports is not None and port in self.ports):
-            return
-        if self.ports is None:
-            raise Invalid(f"port {port} cannot be had: this proxy gives clusters none (--cluster-ports none)")
-        raise Invalid(
-            f"port {port} cannot be had: --cluster-ports is {self.ports.start}-{self.ports.stop - 1}; "
-            "choose one of these, or give the proxy another range"
-        )
-
     async def _assign_ports(self) -> None:
         if self.ports is None:
             return
@@ -364,9 +321,9 @@ class Clusters:
         def write(port: int | None) -> list[Operation]:
             value = encode(evolve(cluster, kubernetes_port=port))
             update = Update("clusters", cluster.name, value, cluster.resource_version)
-            return [update, *_claim(port, cluster)]
+            return [update, *claim(port, cluster)]
 
-        await self._with_port(cluster, write)
+        await self._ports.write(cluster, write)
 
     def _forget(self, event: Event) -> None:
         if event.type == "DELETED":
@@ -375,8 +332,3 @@ class Clusters:
 
 def _missing(name: str) -> NotFound:
     return NotFound(f"cluster {name} not found: 'tower cluster list' shows all, 'tower cluster add' adds one")
-
-
-def _claim(port: int | None, cluster: Cluster) -> Iterable[Operation]:
-    if port is not None:
-        yield Create("ports", str(port), {"cluster": cluster.name, "cluster_uid": cluster.uid})

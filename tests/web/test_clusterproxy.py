@@ -181,7 +181,7 @@ class ClusterProxiesTests(ProxiesTestCase):
     def test_without_ports(self) -> None:
         """What an earlier run with ports has left in the condition is corrected by one without."""
         self.start()
-        self.clusters.ports = None
+        self.clusters._ports.range = None
         self.service.retry()
         self.assertEqual((self.open_now(), self.condition("alpha")), ([], ("False", "Off")))
 
@@ -323,7 +323,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
 
     def test_no_port(self) -> None:
         """A cluster without a port for Kubernetes has none for KubeSphere."""
-        self.clusters.ports = None
+        self.clusters._ports.range = None
         self.successResultOf(self.clusters.add("beta"))
         self.start()
         self.assertEqual(self.condition("beta"), ("False", "NoPort"))
