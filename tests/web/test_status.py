@@ -34,10 +34,30 @@ class StatusTests(SynchronousTestCase):
                 "status": "Failure",
                 "message": "not for you (request 1f)",
                 "reason": "Forbidden",
-                "details": {"name": "alpha", "causes": [{"reason": "RequestID", "message": "1f"}]},
+                "details": {
+                    "name": "alpha",
+                    "causes": [{"reason": "RequestID", "message": "1f", "field": "request"}],
+                },
                 "code": 403,
             },
         )
+
+    def test_invalid(self) -> None:
+        """Of what is invalid kubectl tells the causes alone: so they name the field, and what is wrong."""
+        for text, field, message in (
+            (
+                "spec.connection.ssh.sshPort: 0: must be a port",
+                "spec.connection.ssh.sshPort",
+                "0: must be a port",
+            ),
+            ("metadata.name: required: a name", "metadata.name", "required: a name"),
+            ("cluster name 'A': must be lower case", "clusters", "cluster name 'A': must be lower case"),
+        ):
+            status = status_object(Refusal(422, text, details={"kind": "clusters", "name": "beta"}), "1f")
+            cause, request = status["details"]["causes"]
+            self.assertEqual(cause, {"reason": "FieldValueInvalid", "message": message, "field": field})
+            self.assertEqual(request["message"], "1f")
+            self.assertEqual(status["message"], f"{text} (request 1f)")
 
     def test_without_details(self) -> None:
         """What is not there is left out."""

@@ -6,6 +6,7 @@ See the Kubernetes API conventions, "Response Status Kind".
 from __future__ import annotations
 
 import json
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -43,6 +44,9 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+
+#: A text that begins with the field that it is about.
+_FIELD = re.compile(r"((?:metadata|spec)\.[^\s:]+): (.+)", re.DOTALL)
 
 _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
     (Unauthorized, 401, "Unauthorized"),
@@ -102,8 +106,13 @@ def status_object(refusal: Refusal, request_id: str = "") -> dict[str, Any]:
     message, details = refusal.message, dict(refusal.details)
     if request_id:
         message = f"{message} (request {request_id})"
-        cause = {"reason": "RequestID", "message": request_id}
-        details["causes"] = [*details.get("causes", ()), cause]
+        causes = [*details.get("causes", ())]
+        if refusal.reason == "Invalid" and not causes:  # of which kubectl tells the causes, and no message
+            field = _FIELD.match(refusal.message)
+            path, text = field.groups() if field else (details.get("kind", "request"), refusal.message)
+            causes.append({"reason": "FieldValueInvalid", "message": text, "field": path})
+        causes.append({"reason": "RequestID", "message": request_id, "field": "request"})
+        details["causes"] = causes
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
