@@ -22,6 +22,7 @@ class NodeFleet:
 
     :param folder: for the files of all; made.
     :param count: of nodes.
+    :param port: where all of them listen; without it each has a port of its own.
     :param host_key_types: of each; see `tests.integration.sshd`.
     :param options: settings of each.
     :ivar nodes: the servers.
@@ -34,6 +35,7 @@ class NodeFleet:
         folder: Path,
         count: int = 3,
         *,
+        port: int | None = None,
         host_key_types: Sequence[str] = ("ed25519",),
         options: Mapping[str, str] | None = None,
     ) -> None:
@@ -47,6 +49,7 @@ class NodeFleet:
             Sshd(
                 folder / f"node-{number}",
                 host=f"127.0.1.{number}",
+                port=port,
                 host_key_types=host_key_types,
                 options=options,
             )
@@ -112,6 +115,13 @@ class NodeFleet:
 def addresses(nodes: Iterable[Sshd]) -> str:
     """Return nodes as ``--nodes`` takes them."""
     return ",".join(node.address for node in nodes)
+
+
+def look_now(tower: Tower) -> None:
+    """Have the list of nodes looked at, and what is not open tried again, now and not within 15 s."""
+    # What a cluster's record says of its nodes counts at once when it changes; so let it say something else.
+    names = tower.status(CLUSTER)["spec"]["connection"]["ssh"].get("targets", {})
+    tower.tower("cluster", "set", CLUSTER, "--target", f"look{len(names)}=127.0.0.1:1")
 
 
 def ssh_status(tower: Tower) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from .backends import Backend
 from .harness import Tower
-from .node_fleet_kit import CLUSTER, NodeFleet, ssh_status, states, wait_until_open, works
+from .node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, states, wait_until_open, works
 from .person import Person
 from .programs import wait_for
 from .sshd import Sshd, write_key
@@ -121,8 +121,10 @@ class FakeCloudTests(SynchronousTestCase):
         jane = self.add()
         wait_until_open(self.tower, [first], INSTALLED + NOTICED)
         self.write_cloud([first], "fail = all")
+        look_now(self.tower)
         wait_for("the complaint", lambda: ssh_status(self.tower).get("lastError"), NOTICED, 0.2)
         self.assertTrue(works(jane))
         self.assertEqual(states(self.tower), {first.address: "open"})
         self.write_cloud([first, second])
+        look_now(self.tower)
         wait_until_open(self.tower, [first, second], 2 * NOTICED)

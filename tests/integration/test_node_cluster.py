@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
+import json
 import random
 import re
 import resource
@@ -17,16 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from . import harness
 from .backends import Backend
 from .harness import Tower
+from .member import member
 from .node_fleet_kit import (
     CAME_UP,
     CLUSTER,
     NodeFleet,
     addresses,
+    look_now,
     message,
     ssh_status,
     states,
@@ -44,6 +48,7 @@ CUT = 5.0  # s for streams to be cut
 NOTICE = 4 * harness.KEEPALIVE  # s for a node that hangs to be noticed
 DIAL = 12.0  # s that a request may wait for a node that hangs
 BURST = 200
+PODS = "/api/v1/namespaces/default/pods"
 LOUD = "--v=9"
 TOKEN = f"the-agent-of-{CLUSTER}"
 
@@ -57,7 +62,7 @@ class NodeClusterTestCase(SynchronousTestCase):
         """Start all of it; nothing is added yet."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-nodes-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
-        self.fleet = NodeFleet(self.folder / "fleet", self.count)
+        self.fleet = NodeFleet(self.folder / "fleet", self.count, port=free_port())
         self.addCleanup(self.fleet.stop)
         self.fleet.start()
         self.backend = Backend(self.folder, CLUSTER)
@@ -69,7 +74,6 @@ class NodeClusterTestCase(SynchronousTestCase):
         self.addCleanup(self.check_programs)
         self.addCleanup(self.tower.stop)
         self.tower.start()
-        self.tokens = [TOKEN]
 
     @property
     def kubeconfig(self) -> Path:
@@ -95,14 +99,11 @@ class NodeClusterTestCase(SynchronousTestCase):
         files = [self.tower.proxy.log, *(path for path in self.tower.state.rglob("*") if path.is_file())]
         for secret in self.secrets():
             self.assertEqual([str(path) for path in files if secret in path.read_bytes()], [])
-        # So the search finds what is there.
-        self.assertIn(TOKEN.encode(), self.kubeconfig.read_bytes())
 
     def secrets(self) -> Iterator[bytes]:
         """Yield what may stand nowhere: the credentials for the member, and the middle of the private key."""
-        for token in self.tokens:
-            yield token.encode()
-            yield base64.b64encode(token.encode()).rstrip(b"=")[:-1]
+        yield TOKEN.encode()
+        yield base64.b64encode(TOKEN.encode()).rstrip(b"=")[:-1]
         yield from self.fleet.key_file.read_bytes().splitlines()[2:-2]
 
     def wait_for_status(self, kind: str, wanted: str) -> str:
@@ -119,6 +120,10 @@ class NodeClusterTestCase(SynchronousTestCase):
         address = self.fleet.nodes[number].address
         (found,) = [node for node in ssh_status(self.tower)["nodes"] if node["address"] == address]
         return dict(found)
+
+    def error(self, number: int = 0) -> str:
+        """Return what last went wrong with a node."""
+        return str(self.node(number).get("error", ""))
 
     def sessions(self) -> int:
         """Return how many processes the nodes have for those who are connected."""
@@ -144,7 +149,7 @@ class LifeTests(NodeClusterTestCase):
         told = message(self.refused(jane).body)
         self.assertIn("No SSH tunnels currently open. Were the targets able to accept an ssh-key for", told)
         self.assertIn(f'user "{self.fleet.user}"', told)
-        self.assertIn("refused", str(self.node()["error"]))
+        self.assertIn("refused", self.error())
         self.wait_for_status("NodesAvailable", "False")
         self.fleet.start()
         wait_until_open(self.tower, self.fleet.nodes, LISTED)
@@ -167,7 +172,7 @@ class LifeTests(NodeClusterTestCase):
         impostor.change_host_keys()
         impostor.start()
         self.tower.start()
-        wait_for("the pinned key to count", lambda: "host key" in str(self.node()["error"]), CAME_UP, 0.1)
+        wait_for("the pinned key to count", lambda: "host key" in self.error(), CAME_UP, 0.1)
         self.assertEqual(self.node()["state"], "failed")
         self.assertTrue(works(jane))
 
@@ -178,11 +183,12 @@ class LifeTests(NodeClusterTestCase):
         self.tower.proxy.stop()
         key.unlink()
         self.tower.start()
-        self.assertIn("secrets.key", self.wait_for_status("MemberCredential", "False"))
+        wait_until_open(self.tower, self.fleet.nodes)
+        self.assertIn("secrets.key", ssh_status(self.tower)["lastError"])
         self.assertIn("secrets.key", message(self.refused(jane).body))
+        self.assertIn("secrets.key", self.wait_for_status("MemberCredential", "False"))
         self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
         wait_for("the way in", lambda: works(jane), CAME_UP)
-        self.wait_for_status("MemberCredential", "True")
 
     def test_switched_off_and_removed(self) -> None:
         """Disabling and removing cut streams and tunnels, and nothing is left of it."""
@@ -221,13 +227,15 @@ class LifeTests(NodeClusterTestCase):
         first.stop()
         first.change_host_keys()
         first.start()
-        wait_for("the node to be refused", lambda: "host key" in str(self.node()["error"]), LISTED, 0.1)
-        error = str(self.node()["error"])
+        look_now(self.tower)
+        wait_for("the node to be refused", lambda: "host key" in self.error(), LISTED, 0.1)
+        error = self.error()
         self.assertIn(fingerprint(first.host_keys[0]), error)
         self.assertTrue(works(jane))
         found = re.search(r"tower (cluster forget-host-key \S+ [^\s'\",;]+)", error)
         assert found is not None, error
         self.tower.tower(*shlex.split(found[1]))
+        look_now(self.tower)
         wait_until_open(self.tower, [first, second], LISTED)
         self.assertEqual(self.node()["hostKey"], fingerprint(first.host_keys[0]))
 
@@ -237,24 +245,12 @@ class LifeTests(NodeClusterTestCase):
         self.fleet.write_known_hosts([known])
         jane = self.add()
         wait_for_states(self.tower, {known.address: "open", unknown.address: "failed"})
-        self.assertIn("known_hosts", str(self.node(1)["error"]))
+        self.assertIn("known_hosts", self.error(1))
         self.assertNotIn("Accepted publickey", unknown.log())
         self.assertTrue(works(jane))
         self.fleet.write_known_hosts()
+        look_now(self.tower)
         wait_until_open(self.tower, self.fleet.nodes, LISTED)
-
-    def test_other_credential(self) -> None:
-        """A credential that the member does not take is found out, and replaced while all goes on."""
-        jane = self.added()
-        good = self.kubeconfig.read_text()
-        stale = self.folder / "stale.kubeconfig"
-        stale.write_text(good.replace(TOKEN, "a-token-of-long-ago"))
-        self.tokens.append("a-token-of-long-ago")
-        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(stale))
-        wait_for("the other token to count", lambda: not works(jane), CUT)
-        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
-        wait_for("the first token to count", lambda: works(jane), CUT)
-        self.assertEqual(set(states(self.tower).values()), {"open"})
 
 
 class ListTests(NodeClusterTestCase):
@@ -271,10 +267,12 @@ class ListTests(NodeClusterTestCase):
         with streaming(jane) as stream:
             listed.rename(self.folder / "elsewhere")
             listed.with_suffix(".new").write_text(f"{self.fleet.nodes[2].address}\n")
+            look_now(self.tower)
             wait_for("the complaint", lambda: ssh_status(self.tower).get("lastError"), LISTED, 0.2)
             self.assertEqual(set(states(self.tower).values()), {"open"})
             self.assertTrue(stream())
             listed.with_suffix(".new").rename(listed)
+            look_now(self.tower)
             wait_for("the new node", lambda: works_by(self.tower, self.fleet.nodes[2]), LISTED, 0.2)
             self.assertTrue(works(jane))
 
@@ -285,10 +283,10 @@ class ListTests(NodeClusterTestCase):
         with streaming(jane) as stream:
             self.tower.tower("cluster", "set", CLUSTER, "--nodes", addresses([second, third]))
             wait_for("the others", lambda: works_by(self.tower, second, third), CAME_UP, 0.1)
-            logins = first.log().count("Accepted publickey")
+            before = logins(first)
             self.assertTrue(stream())
             self.assertEqual(states(self.tower).get(first.address), "leaving")
-            self.assertEqual(first.log().count("Accepted publickey"), logins)
+            self.assertEqual(logins(first), before)
         wait_until_open(self.tower, [second, third])
         wait_for("the first node to be left", lambda: first.sessions() == 0, CUT)
 
@@ -302,8 +300,6 @@ class TrafficTests(NodeClusterTestCase):
         self.assertEqual(burst(jane), [200] * BURST)
         self.fleet.nodes[0].kill()
         self.assertEqual(burst(jane), [200] * BURST)
-        self.fleet.nodes[0].start()
-        wait_until_open(self.tower, self.fleet.nodes, LISTED)
 
     def test_hanging_node(self) -> None:
         """A node that hangs is noticed; no request waits longer than a dial may take, later none at all."""
@@ -402,30 +398,137 @@ class WatchedTests(NodeClusterTestCase):
         self.assertIn("open", shown)
 
     def test_full_disk(self) -> None:
-        """Without room for what has to be kept, what is there goes on, and what could not be kept is said."""
+        """Without room for what has to be kept what is there goes on; with room again it is kept."""
         self.fleet.write_known_hosts([])
-        first, second = self.fleet.nodes
-        jane = self.added("--ssh-host-keys", "accept-new", nodes=[first])
-        proxy = self.tower.proxy
-        limits = resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE)
-        self.tower.tower("cluster", "set", CLUSTER, "--nodes", addresses([first, second]))
-        wait_until_open(self.tower, [first, second])
-        second.stop()
-        wait_for("the loss", lambda: states(self.tower)[second.address] == "failed", CAME_UP, 0.1)
+        jane = self.added("--ssh-host-keys", "accept-new")
+        second, proxy = self.fleet.nodes[1], self.tower.proxy
+        learned = f"learned the host key of {second.host}"
         self.tower.tower("cluster", "forget-host-key", CLUSTER, second.address)
+        limits = resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
-        second.change_host_keys()
-        second.start()
-        wait_for(
-            "a try",
-            lambda: states(self.tower)[second.address] == "open" or self.node(1)["error"],
-            LISTED,
-            0.2,
-        )
+        second.cut()
+        wait_for("the second login", lambda: logins(second) == 2, CAME_UP)
         for _ in range(5):
             self.assertTrue(works(jane))
+        self.assertEqual(states(self.tower)[self.fleet.nodes[0].address], "open")
+        self.assertEqual(self.tower.tower("cluster", "list").count(CLUSTER), 1)
+        code, _, error = self.tower.try_tower("cluster", "add", "gamma")
+        self.assertEqual(code, 1)
+        self.assertIn("disk", error)
         resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, limits)
-        wait_until_open(self.tower, [first, second], LISTED)
+        second.cut()
+        look_now(self.tower)
+        wait_until_open(self.tower, self.fleet.nodes, LISTED)
+        wait_for("the key to be learned", lambda: proxy.output().count(learned) == 2)
+        self.assertTrue(works(jane))
+
+
+class RealTests(NodeClusterTestCase):
+    """A real API server behind them, and the mightiest credential for it that there is."""
+
+    def setUp(self) -> None:
+        """Start the API server."""
+        self.member = member()
+        super().setUp()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The proxy's credential."""
+        return self.member.admin
+
+    def secrets(self) -> Iterator[bytes]:
+        """Yield the key of that credential, too."""
+        yield from super().secrets()
+        key = self.member.admin_pair[1].read_bytes()
+        yield from key.splitlines()[1:-1]
+        yield base64.b64encode(key)[100:200]
+
+    def patch(self, *addresses: tuple[str, str]) -> None:
+        """Have the API server say that its node has these addresses."""
+        known = [{"type": kind, "address": address} for kind, address in addresses]
+        patch = json.dumps({"status": {"addresses": known}})
+        node = self.member.info["node"]
+        self.member.kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", patch)
+
+    def test_listed_by_the_api(self) -> None:
+        """Without anybody else the API server says which nodes there are, as they change."""
+        first, second = self.fleet.nodes
+        hostname = ("Hostname", self.member.info["node"])
+        inside = ("InternalIP", LOOPBACK)
+        self.addCleanup(self.patch, inside, hostname)
+        self.patch(inside, hostname, ("ExternalIP", first.host))
+        jane = self.add("--ssh-port", str(first.port), nodes=[])
+        wait_until_open(self.tower, [first])
+        self.assertEqual(jane.get("/version").status, 200)
+        self.patch(inside, hostname, ("ExternalIP", second.host))
+        look_now(self.tower)
+        wait_until_open(self.tower, [second])
+        self.tower.proxy.stop()
+        self.tower.start()
+        wait_until_open(self.tower, [second])
+        self.assertEqual(ssh_status(self.tower)["nodes"][0]["name"], self.member.info["node"])
+
+    def test_identity(self) -> None:
+        """Users act as themselves: what they may, no more, and not as the credential's owner."""
+        since = self.member.audit_size()
+        dev = self.added()
+        dev = self.tower.person(CLUSTER, "jane", "--group", "dev")
+        weak = self.tower.person(CLUSTER, "joe", "--group", "team")
+        for via in ("front-door", "port"):
+            dev = self.tower.person(CLUSTER, "jane", "--group", "dev", "--via", via)
+            weak = self.tower.person(CLUSTER, "joe", "--group", "team", "--via", via)
+            self.assertEqual(dev.get(PODS).status, 200)
+            self.assertEqual(weak.get(PODS).status, 403)
+            self.assertIn('"joe" cannot list', message(weak.get(PODS).body))
+        events = [event for event in self.member.audit(since) if event.get("impersonatedUser")]
+        self.assertEqual({event["impersonatedUser"]["username"] for event in events}, {"jane", "joe"})
+        mighty = [
+            event
+            for event in self.member.audit(since)
+            if "impersonatedUser" not in event
+            and event["user"]["username"] == events[0]["user"]["username"]
+            and event["requestURI"] == PODS
+        ]
+        self.assertEqual(mighty, [])
+        for group in ("system:masters", "system:nodes"):
+            code, out, _ = self.tower.try_tower("kubeconfig", CLUSTER, "--user", "joe", "--group", group)
+            if code == 0:
+                path = self.folder / "mighty.kubeconfig"
+                path.write_text(out)
+                self.assertEqual(Person(path).get(PODS).status, 403, group)
+
+    def test_other_credential(self) -> None:
+        """A credential that the member does not take is found out, and replaced while all goes on."""
+        self.added()
+        dev = self.tower.person(CLUSTER, "jane", "--group", "dev")
+        self.assertEqual(dev.get(PODS).status, 200)
+        stale = self.folder / "stale.kubeconfig"
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": TOKEN}
+        stale.write_text(yaml.safe_dump(config))
+        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(stale))
+        wait_for("the other one to count", lambda: dev.get(PODS).status == 401, CUT)
+        self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
+        wait_for("the first one to count", lambda: dev.get(PODS).status == 200, CUT)
+        self.assertEqual(set(states(self.tower).values()), {"open"})
+
+    def test_kubelet(self) -> None:
+        """Kubelets answer those whom the member lets ask them, by way of their own node."""
+        node = json.loads(self.member.kubectl("get", "node", self.member.info["node"], "-o", "json"))
+        port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        self.added("--kubelet-port", str(port), "--insecure-skip-kubelet-tls-verify")
+        first = self.fleet.nodes[0]
+        dev = self.tower.person(CLUSTER, "jane", "--group", "dev")
+        weak = self.tower.person(CLUSTER, "joe", "--group", "team")
+        path = f"/targets/kubelet/{first.host}"
+        self.assertEqual(dev.get(f"{path}/healthz").body, b"ok")
+        answer = dev.get(f"{path}/pods")
+        self.assertEqual((answer.status, json.loads(answer.body)["kind"]), (200, "PodList"))
+        for refused in ("/healthz", "/pods"):
+            self.assertEqual(weak.get(path + refused).status, 403)
+        answer = dev.get("/targets/kubelet/node9/healthz")
+        self.assertEqual(answer.status, 404)
+        self.assertIn("node9", message(answer.body))
 
 
 def map_addresses(nodes: list[Sshd]) -> list[str]:
@@ -437,6 +540,11 @@ def works_by(tower: Tower, *nodes: Sshd) -> bool:
     """Say whether the tunnels to these nodes are open."""
     now = states(tower)
     return all(now.get(node.address) == "open" for node in nodes)
+
+
+def logins(node: Sshd) -> int:
+    """Return how often somebody has logged in."""
+    return node.log().count("Accepted publickey")
 
 
 def fingerprint(line: str) -> str:
