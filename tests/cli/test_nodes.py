@@ -277,6 +277,7 @@ class ShowTests(NodesTestCase):
             r"Kubelets: +port 10250",
             r"Target db: +10\.1\.0\.5:5432",
             r"Last sync: +2023-11-14T22:13:16Z",
+            r"Key install: +not by Tower: there is no cloud provider",
             r"Last error: +the API server did not answer",
             r"NAME   ADDRESS   STATE    SINCE   ROUND TRIP   STREAMS   CHECKED   HOST KEY",
             rf"n1     n1:22     open     5m40s   1\.2ms        3         20s ago   {KEY}",
@@ -319,7 +320,7 @@ class ShowTests(NodesTestCase):
                 (
                     r"Nodes: +as the cloud fake \(/c\) lists them",
                     r"Kubelets: +port 1, not verified",
-                    r"Last key: +not yet installed",
+                    r"Key install: +not yet",
                 ),
             ),
             (

@@ -34,8 +34,8 @@ def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     if ssh.get("allowSystemIdentities"):
         facts.append(("Identities", "users may act as those of the system"))
     facts.append(("Last sync", live.get("lastSync") or "not yet"))
-    if ssh.get("cloudProvider"):
-        facts.append(("Last key", live.get("lastKeyInstall") or "not yet installed"))
+    nobody = "not yet" if ssh.get("cloudProvider") else "not by Tower: there is no cloud provider"
+    facts.append(("Key install", live.get("lastKeyInstall") or nobody))
     if live.get("lastError"):
         facts.append(("Last error", live["lastError"]))
     return facts
