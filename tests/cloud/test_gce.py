@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -203,8 +204,40 @@ class ListTests(GCETestCase):
         """What is no JSON, no object or no instance is a clear error."""
         for body in (b"<html>", b"[]", {"items": {"zones/z": {"instances": [{"id": "1"}]}}}):
             self.gce.resource.faults.append(Fault(Reply(body=body), 1, "aggregated"))
-            with self.assertRaisesRegex(CloudError, "not JSON|no object|cannot be read"):
+            with self.assertRaisesRegex(CloudError, "not JSON|cannot be read|without name"):
                 self.names(self.cloud)
+
+    def test_little(self) -> None:
+        """Metadata, which may be large, are not asked for where they are not needed."""
+        self.gce.machines[0].metadata.replace({"startup-script": "x" * 200_000})
+        self.names(self.cloud)
+        finish(self.clock, self.cloud.instances().node_addresses("node-a"))
+        sent = [ask.query["fields"] for ask in self.gce.resource.asks if "fields" in ask.query]
+        self.assertEqual(2, len(sent))
+        self.assertNotIn("metadata", "".join(sent))
+
+
+class StopTests(GCETestCase):
+    """Stopping."""
+
+    def test_installing(self) -> None:
+        """A key that is being installed, and a list under way, are given up; nothing is asked any more."""
+        ends: list[Any] = []
+        self.gce.resource.faults.append(Fault(None, 99, "aggregated"))
+        instances = self.cloud.instances()
+        for work in (
+            instances.add_ssh_key_to_all_instances("alice", b"ssh-rsa AAAA"),
+            instances.list_instances(),
+        ):
+            Deferred.fromCoroutine(work).addErrback(lambda failure: ends.append(failure.type))
+        self.clock.advance(1)
+        self.cloud.stop()
+        self.cloud.stop()
+        asked = len(self.gce.resource.asks)
+        self.clock.pump([1] * 60)
+        self.assertEqual([CancelledError, CancelledError], ends)
+        self.assertEqual(asked, len(self.gce.resource.asks))
+        self.assertEqual([], self.clock.getDelayedCalls())
 
 
 class LimitTests(GCETestCase):

@@ -114,6 +114,21 @@ class StandInTests(SynchronousTestCase):
             self.assertEqual(400, self.code("GET", f"{lists}?{query}"), query)
         self.assertEqual(400, self.code("GET", f"{API}/zones/nowhere/instances"))
 
+    def test_fields(self) -> None:
+        """Fields that are asked for come, and no others; what names none is refused."""
+        lists = f"{API}/zones/europe-west1-b/instances?fields="
+        fields = {"Authorization": f"Bearer {self.token}"}
+        said = self.ask("GET", f"{lists}items(name,networkInterfaces/networkIP,tags/items)", fields).json()
+        wanted = {"name": "a", "networkInterfaces": [{"networkIP": "10.0.0.2"}], "tags": {"items": []}}
+        self.assertEqual(wanted, said["items"][0])
+        self.assertEqual(["items"], list(said))
+        every = f"{API}/aggregated/instances?fields=items/*(warning/code,instances(name))"
+        said = self.ask("GET", every, fields).json()["items"]
+        self.assertEqual({"instances": [{"name": "a"}, {"name": "b"}]}, said["zones/europe-west1-b"])
+        self.assertEqual({"warning": {"code": "NO_RESULTS_ON_PAGE"}}, said["zones/us-east1-b"])
+        for text in ("items(", "items)", "/", "items(name,)", "a,,b", "items-x"):
+            self.assertEqual(400, self.code("GET", lists + text), text)
+
     def test_grants(self) -> None:
         """What is no assertion gets no token."""
         self.assertEqual(400, self.code("POST", "http://gce.test/token", {}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from zope.interface import implementer
@@ -46,6 +47,7 @@ class GCECloud:
         self._project = config.project or (account.project if account else "")
         self._session: CloudSession | None = None
         self._metadata: MetadataService | None = None
+        self._installer: KeyInstaller | None = None
         self._instances: GCEInstances | None = None
         self._zones: GCEZones | None = None
 
@@ -61,14 +63,15 @@ class GCECloud:
         tokens = self._tokens(reactor, session, metadata)
         compute = Compute(session, reactor, config.api, self._find_project, tokens)
         machines = Machines(compute, config, self._find_project)
-        installer = KeyInstaller(reactor, compute, config, machines.all)
-        self._session, self._metadata = session, metadata
+        installer = KeyInstaller(reactor, compute, config, partial(machines.all, metadata=True))
+        self._session, self._metadata, self._installer = session, metadata, installer
         self._instances = GCEInstances(machines, installer)
         self._zones = GCEZones(machines, config, metadata)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
-        if self._session is not None:
+        if self._session is not None and self._installer is not None:
+            self._installer.stop()
             self._session.stop()
 
     def instances(self) -> GCEInstances:

@@ -12,12 +12,20 @@ from twisted.internet.task import deferLater
 from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
 from tower.cloud.session import CloudSession
+from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
 
-#: As many as the API gives in one page.
+#: As many instances as the API gives in one page; with their metadata, each of which may be large, fewer.
 PAGE_SIZE = 500
-#: Most pages of one list: half a million instances.
-PAGE_LIMIT = 1000
+METADATA_PAGE_SIZE = 25
+#: Most pages of one list.
+PAGE_LIMIT = 2000
+
+#: What a list tells of each instance.
+_FIELDS = (
+    "name,zone,machineType,status,tags/items,networkInterfaces"
+    "(network,networkIP,ipv6Address,accessConfigs/natIP,ipv6AccessConfigs/externalIpv6)"
+)
 
 OPERATION_INTERVAL = 1.0  # s between two looks at an operation
 OPERATION_LIMIT = 300  # most looks
@@ -27,6 +35,32 @@ _EMPTY = "NO_RESULTS_ON_PAGE"
 
 #: An instance, an operation, a project, as the API's JSON has it.
 Resource = dict[str, Any]
+
+_METADATA: Shape = {"fingerprint": str, "items": [{"key": str, "value": str}]}
+_INSTANCE: Shape = {
+    "name": str,
+    "zone": str,
+    "machineType": str,
+    "status": str,
+    "tags": {"items": [str]},
+    "metadata": _METADATA,
+    "networkInterfaces": [
+        {
+            "network": str,
+            "networkIP": str,
+            "ipv6Address": str,
+            "accessConfigs": [{"natIP": str}],
+            "ipv6AccessConfigs": [{"externalIpv6": str}],
+        }
+    ],
+}
+PROJECT: Shape = {"commonInstanceMetadata": _METADATA}
+_OPERATION: Shape = {"name": str, "status": str, "error": {"errors": [dict]}}
+_LIST: Shape = {"items": [_INSTANCE], "nextPageToken": str}
+_SCOPES: Shape = {
+    "items": {...: {"instances": [_INSTANCE], "warning": {"code": str}}},
+    "nextPageToken": str,
+}
 
 
 class Compute:
@@ -52,16 +86,9 @@ class Compute:
         self._project = project
         self._tokens = tokens
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None, *, retry: bool = True) -> Resource:
-        """Return what there is at *path*, below the project.
-
-        :param retry: whether to ask again after failures that may pass.
-        """
-        return await self._ask("GET", path, query or {}, b"", retry=retry)
-
-    async def post(self, path: str, body: Resource, *, retry: bool = True) -> Resource:
-        """Send *body* to *path*; return the operation that this starts."""
-        return await self._ask("POST", path, {}, json.dumps(body).encode(), retry=retry)
+    async def project(self) -> Resource:
+        """Return the project.  Asked once, also after failures that may pass."""
+        return await self._get("", PROJECT, retry=False)
 
     async def set_metadata(self, where: str, verb: str, metadata: Resource) -> None:
         """Replace metadata, and wait until it is done.
@@ -70,49 +97,62 @@ class Compute:
         :param metadata: with the fingerprint of those that are replaced.
         :raise CloudError: they are not replaced; with code 412, as somebody else has changed them.
         """
-        operation = await self.post(f"{where}{verb}", metadata, retry=False)
+        body = json.dumps(metadata).encode()
+        operation = await self._ask("POST", f"{where}{verb}", {}, body, _OPERATION, retry=False)
         scope = "/".join(where.split("/")[:2]) if where else "global"
         await self._finish(operation, scope)
 
-    async def instances(self, zone: str, wanted: str = "") -> list[Resource]:
-        """Return the instances of the project.
+    async def instances(self, zone: str, wanted: str = "", *, metadata: bool = False) -> list[Resource]:
+        """Return the instances of the project, each with name and zone at least.
 
         A part of them is never returned as if it were all: who is missing in the list is no node any more.
 
         :param zone: of that zone alone; empty: of all.
         :param wanted: a filter by the API's rules.
+        :param metadata: with their metadata.
         """
         path = f"zones/{quote(zone, safe='')}/instances" if zone else "aggregated/instances"
+        fields = f"{_FIELDS},metadata" if metadata else _FIELDS
+        fields = f"items({fields})" if zone else f"items/*(warning/code,instances({fields}))"
+        query = {
+            "maxResults": str(METADATA_PAGE_SIZE if metadata else PAGE_SIZE),
+            "fields": f"nextPageToken,{fields}",
+        }
+        if wanted:
+            query["filter"] = wanted
         found: list[Resource] = []
-        query = {"maxResults": str(PAGE_SIZE)} | ({"filter": wanted} if wanted else {})
         for _ in range(PAGE_LIMIT):
-            page = await self.get(path, query)
-            found += page.get("items") or () if zone else _instances(page)
+            page = await self._get(path, _LIST if zone else _SCOPES, query)
+            found += map(_whole, page.get("items") or () if zone else _of_scopes(page))
             token = page.get("nextPageToken")
             if not token:
                 return found
             if token == query.get("pageToken"):
                 break
-            query["pageToken"] = str(token)
+            query["pageToken"] = token
         raise CloudError("the list of instances does not end")
 
-    async def instance(self, project: str, zone: str, name: str) -> Resource:
+    async def instance(self, zone: str, name: str, *, retry: bool = True) -> Resource:
         """Return an instance.
 
-        :param project: that it has to belong to.
+        :param retry: whether to ask again after failures that may pass.
         :raise InstanceNotFound: there is none.
         """
-        if project != await self._project():
-            raise InstanceNotFound
+        where = f"zones/{quote(zone, safe='')}/instances/{quote(name, safe='')}"
         try:
-            return await self.get(f"zones/{quote(zone, safe='')}/instances/{quote(name, safe='')}")
+            return _whole(await self._get(where, _INSTANCE, retry=retry))
         except CloudAnswerError as e:
             if e.code == 404:
                 raise InstanceNotFound from None
             raise
 
+    async def _get(
+        self, path: str, shape: Shape, query: Mapping[str, str] | None = None, *, retry: bool = True
+    ) -> Resource:
+        return await self._ask("GET", path, query or {}, b"", shape, retry=retry)
+
     async def _ask(
-        self, method: str, path: str, query: Mapping[str, str], body: bytes, *, retry: bool
+        self, method: str, path: str, query: Mapping[str, str], body: bytes, shape: Shape, *, retry: bool
     ) -> Resource:
         project = quote(await self._project(), safe=":")
         url = f"{self._api}projects/{project}/{path}".rstrip("/")
@@ -127,9 +167,10 @@ class Compute:
 
         answer = await self._tokens.used_for(ask)
         said = answer.json()
-        if not isinstance(said, dict):
-            raise CloudError(f"{answer.url} answered with something that is no object")
-        return said
+        if not fits(said, shape):
+            raise CloudError(f"{answer.url} answered with something that cannot be read")
+        read: Resource = said
+        return read
 
     async def _finish(self, operation: Resource, scope: str) -> None:
         for _ in range(OPERATION_LIMIT):
@@ -137,7 +178,7 @@ class Compute:
                 break
             await deferLater(self._clock, OPERATION_INTERVAL)
             name = quote(str(operation.get("name", "")), safe="")
-            operation = await self.get(f"{scope}/operations/{name}")
+            operation = await self._get(f"{scope}/operations/{name}", _OPERATION)
         else:
             raise CloudError("the operation does not end")
         errors = (operation.get("error") or {}).get("errors") or ()
@@ -146,12 +187,19 @@ class Compute:
             raise CloudError(f"the operation failed: {text}")
 
 
-def _instances(page: Resource) -> Iterator[Resource]:
+def _whole(instance: Resource) -> Resource:
+    """Return an instance that has what all of them have."""
+    if not instance.get("name") or not instance.get("zone"):
+        raise CloudError("there is an instance without name or zone")
+    return instance
+
+
+def _of_scopes(page: Resource) -> Iterator[Resource]:
     for scope, part in (page.get("items") or {}).items():
-        code = (part.get("warning") or {}).get("code", _EMPTY)
+        code = ((part or {}).get("warning") or {}).get("code") or _EMPTY
         if code != _EMPTY:
-            raise CloudError(f"the instances of {shorten(str(scope))} are not known: {shorten(str(code))}")
-        yield from part.get("instances") or ()
+            raise CloudError(f"the instances of {shorten(scope)} are not known: {shorten(code)}")
+        yield from (part or {}).get("instances") or ()
 
 
 def _is_rate_limit(answer: Answer) -> bool:

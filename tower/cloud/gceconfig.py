@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from tower.cloud.configtext import ConfigText
+from tower.cloud.endpoints import read_url
 from tower.cloud.gcfg import parse
 from tower.cloud.sections import Section
 
@@ -110,13 +111,13 @@ def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] =
         zone = ""
     return GCEConfig(
         project=_name(section, "project-id"),
-        api=_url(section, "api-endpoint", API_ENDPOINT).rstrip("/") + "/",
+        api=read_url(section, "api-endpoint", API_ENDPOINT) + "/",
         zone=zone,
         many_zones=many_zones,
         prefix=_name(section, "node-instance-prefix"),
         tags=frozenset(section.texts("node-tags")),
         network=section.text("network-name").rpartition("/")[2],
-        token_url="" if token_url in ("", "nil") else _url(section, "token-url", ""),
+        token_url="" if token_url in ("", "nil") else read_url(section, "token-url", "", query=True),
         token_body=section.text("token-body"),
         credentials_file=section.text("credentials-file")
         or environment.get("GOOGLE_APPLICATION_CREDENTIALS", ""),
@@ -133,13 +134,6 @@ def _name(section: Section, key: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9.:_-]*", text):
         raise section.wrong(key, f"{key} has a character that names at Google do not have")
     return text
-
-
-def _url(section: Section, key: str, default: str) -> str:
-    url = section.text(key) or default
-    if not re.match(r"https?://[^/?#\s]+", url):
-        raise section.wrong(key, f"{key} is no URL that begins with https:// or http://")
-    return url
 
 
 def _choice(section: Section, key: str, choices: tuple[str, ...]) -> str:

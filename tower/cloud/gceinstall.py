@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.cloud.errors import CloudError
@@ -27,7 +28,7 @@ class KeyInstaller:
     faster, and is made anew.
 
     :param clock: for waits.
-    :param instances: returns the instances that the configuration means.
+    :param instances: returns the instances that the configuration means, with their metadata.
     """
 
     _log = Logger()
@@ -44,6 +45,12 @@ class KeyInstaller:
         self._config = config
         self._instances = instances
         self._deaf: dict[str, str] = {}
+        self._under_way: set[Deferred[None]] = set()
+
+    def stop(self) -> None:
+        """Give up what is being installed."""
+        for each in list(self._under_way):
+            each.cancel()
 
     async def install(self, user: str, key: bytes) -> None:
         """Let the owner of *key* log in as *user*: tried each 2 s, for 30 s.
@@ -52,21 +59,25 @@ class KeyInstaller:
         :raise CloudError: nor on these instances.
         """
         line = key_line(user, key)
-        if self._config.key_scope == INSTANCE_SCOPE:
-            await self._into_instances(line)
-        else:
-            await self._into_project(line)
+        into = self._into_instances if self._config.key_scope == INSTANCE_SCOPE else self._into_project
+        installing = Deferred.fromCoroutine(into(line))
+        self._under_way.add(installing)
+        try:
+            await installing
+        finally:
+            self._under_way.discard(installing)
 
     async def _into_project(self, line: str) -> None:
-        project: Resource = {}
+        metadata: Resource = {}
 
         async def attempt() -> None:
-            nonlocal project
-            project = await self._get("project", "")
-            await self._add("project", "", project.get("commonInstanceMetadata") or {}, line)
+            nonlocal metadata
+            project = await self._get("project", self._compute.project())
+            metadata = project.get("commonInstanceMetadata") or {}
+            await self._add("project", "", metadata, line)
 
         await poll(self._clock, attempt)
-        await self._name_deaf(project.get("commonInstanceMetadata") or {})
+        await self._name_deaf(metadata)
 
     async def _into_instances(self, line: str) -> None:
         instances = await self._instances()
@@ -78,12 +89,12 @@ class KeyInstaller:
         self._tell_deaf(deaf)
 
         async def install(instance: Resource) -> None:
-            zone = instance["zone"].rpartition("/")[2]
-            where = f"zones/{zone}/instances/{instance['name']}"
+            name, zone = instance["name"], instance["zone"].rpartition("/")[2]
 
             async def attempt() -> None:
-                fresh = await self._get("instance", where)
-                await self._add(f"instance {instance['name']}", where, fresh.get("metadata") or {}, line)
+                fresh = await self._get("instance", self._compute.instance(zone, name, retry=False))
+                metadata = fresh.get("metadata") or {}
+                await self._add(f"instance {name}", f"zones/{zone}/instances/{name}", metadata, line)
 
             await poll(self._clock, attempt)
 
@@ -92,9 +103,9 @@ class KeyInstaller:
             names = describe((each.item["name"], each.reason) for each in failed)
             raise CloudError(f"{len(failed)} of {len(instances)} instances did not get the key: {names}")
 
-    async def _get(self, what: str, where: str) -> Resource:
+    async def _get(self, what: str, asking: Awaitable[Resource]) -> Resource:
         try:
-            return await self._compute.get(where, retry=False)
+            return await asking
         except CloudError as e:
             self._log.warn("Could not get {what}: {error}", what=what, error=str(e))
             raise

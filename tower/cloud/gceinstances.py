@@ -42,15 +42,15 @@ class Machines:
         self._config = config
         self.project = project
 
-    async def all(self) -> list[Resource]:
-        """Return all of them, by name."""
+    async def all(self, *, metadata: bool = False) -> list[Resource]:
+        """Return all of them, by name.
+
+        :param metadata: with their metadata.
+        """
         prefix = self._config.prefix
         wanted = f'name eq "{re.escape(prefix)}.*"' if prefix else ""
-        found = await self._compute.instances(self._only_zone, wanted)
-        try:
-            return sorted(filter(self._is_meant, found), key=lambda each: str(each["name"]))
-        except (KeyError, TypeError, AttributeError):
-            raise CloudError("the list of instances has an entry that cannot be read") from None
+        found = await self._compute.instances(self._only_zone, wanted, metadata=metadata)
+        return sorted(filter(self._is_meant, found), key=lambda each: (each["name"], each["zone"]))
 
     async def named(self, name: str) -> Resource:
         """Return the one of a node.
@@ -62,7 +62,7 @@ class Machines:
         if not _NAME.fullmatch(short):
             raise InstanceNotFound
         for each in await self._compute.instances(self._only_zone, f'name eq "{short}"'):
-            if each.get("name") == short and self._is_meant(each):
+            if each["name"] == short and self._is_meant(each):
                 return each
         raise InstanceNotFound
 
@@ -72,7 +72,9 @@ class Machines:
         :raise InstanceNotFound: there is none.
         """
         project, zone, name = split_provider_id(provider_id)
-        return await self._compute.instance(project, zone, name)
+        if project != await self.project():
+            raise InstanceNotFound
+        return await self._compute.instance(zone, name)
 
     def addresses(self, instance: Resource) -> tuple[NodeAddress, ...]:
         """Return the addresses of one, each once: those inside first."""
@@ -91,7 +93,7 @@ class Machines:
         config = self._config
         tags = (instance.get("tags") or {}).get("items") or ()
         return (
-            str(instance["name"]).startswith(config.prefix)
+            instance["name"].startswith(config.prefix)
             and (not config.tags or not config.tags.isdisjoint(tags))
             and (not config.region or zone_of(instance).region == config.region)
         )

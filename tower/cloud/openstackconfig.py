@@ -8,6 +8,7 @@ from typing import Any
 from attrs import field, frozen
 
 from tower.cloud.configtext import ConfigText
+from tower.cloud.endpoints import read_url
 from tower.cloud.gcfg import parse
 from tower.cloud.sections import Section, Sections
 from tower.errors import ConfigurationError
@@ -176,7 +177,7 @@ def _places(sections: Sections) -> dict[str, Any]:
         )
     return {
         "search_order": places,
-        "metadata_url": _url(metadata, "metadata-url", METADATA_URL).rstrip("/"),
+        "metadata_url": read_url(metadata, "metadata-url", METADATA_URL, shows_secrets=False),
         "metadata_timeout": _duration(metadata, "request-timeout") or 5.0,
         "config_drive": metadata.text("config-drive"),
         "public_networks": frozenset(networking.texts("public-network-name") or ["public"]),
@@ -214,19 +215,12 @@ def _reference(section: Section, id_key: str, name_key: str) -> Reference:
 
 
 def _auth_url(section: Section) -> str:
-    url = _url(section, "auth-url", section.required("auth-url")).rstrip("/")
+    url = read_url(section, "auth-url", section.required("auth-url"))
     if re.search(r"/v2\.0$", url):
         raise section.wrong(
             "auth-url", "auth-url is of Keystone's version 2.0, which is no more: leave that out"
         )
     return url if url.endswith("/v3") else f"{url}/v3"
-
-
-def _url(section: Section, key: str, default: str) -> str:
-    url = section.text(key) or default
-    if not re.match(r"https?://[^/?#\s]+", url):
-        raise section.wrong(key, f"{key} is no URL that begins with https:// or http://")
-    return url
 
 
 def _interface(section: Section) -> str:

@@ -64,7 +64,7 @@ class Servers:
         if not 0 < len(name) <= ITEM_LIMIT:
             raise InstanceNotFound
         servers = await self.nova.servers(f"^{_quoted(name)}$")
-        found = [each for each in servers if each.get("name") == name and each.get("status") not in GONE]
+        found = [each for each in servers if each["name"] == name and each.get("status") not in GONE]
         if len(found) > 1:
             raise CloudError(
                 f"multiple results where only one expected: {len(found)} servers are called {name}"
@@ -93,21 +93,22 @@ class Servers:
 
     async def zone(self, server: Server) -> Zone:
         """Return the zone of one."""
-        return Zone(str(server.get("OS-EXT-AZ:availability_zone") or ""), await self.nova.region())
+        return Zone(server.get("OS-EXT-AZ:availability_zone") or "", await self.nova.region())
 
     def _addresses(self, server: Server) -> Iterator[NodeAddress]:
         for network, addresses in sorted((server.get("addresses") or {}).items()):
-            for each in addresses:
+            for each in addresses or ():
                 outside = each.get("OS-EXT-IPS:type") == "floating" or network in self._config.public_networks
-                yield NodeAddress(EXTERNAL_IP if outside else INTERNAL_IP, str(each["addr"]))
+                if address := each.get("addr"):
+                    yield NodeAddress(EXTERNAL_IP if outside else INTERNAL_IP, address)
         for key in ("accessIPv4", "accessIPv6"):
             if address := server.get(key):
-                yield NodeAddress(EXTERNAL_IP, str(address))
+                yield NodeAddress(EXTERNAL_IP, address)
 
     def _is_meant(self, server: Server) -> bool:
         metadata = server.get("metadata") or {}
         return (
-            str(server["name"]).startswith(self._config.node_prefix)
+            server["name"].startswith(self._config.node_prefix)
             and server.get("status") not in GONE
             and all(metadata.get(name) == value for name, value in self._config.node_metadata)
         )
@@ -158,7 +159,7 @@ class OpenStackInstances:
         async def add(server: Server) -> None:
             nonlocal busy
             try:
-                await self._servers.nova.add_metadata(str(server["id"]), {name: value})
+                await self._servers.nova.add_metadata(server["id"], {name: value})
             except CloudAnswerError as e:
                 if e.code == 409:
                     busy += 1
@@ -177,7 +178,7 @@ class OpenStackInstances:
                 busy=busy,
             )
         if failed:
-            names = describe((str(each.item["name"]), each.reason) for each in failed)
+            names = describe((each.item["name"], each.reason) for each in failed)
             raise CloudError(f"{len(failed)} of {len(servers)} servers did not get the key: {names}")
 
     async def current_node_name(self, hostname: str) -> str:
@@ -200,7 +201,7 @@ class OpenStackInstances:
         """See `IInstances`."""
         return [
             Instance(
-                name=str(each["name"]),
+                name=each["name"],
                 provider_id=f"openstack:///{each['id']}",
                 addresses=self._servers.addresses(each),
                 type=await self._servers.nova.flavor(each),

@@ -25,6 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from .fieldmask import masked, parse_mask
 from .rest import Ask, Refusal, Reply, RestResource
 
 PROJECT = "demo-project"
@@ -230,11 +231,11 @@ class GCE:
         if ask.method == "POST" and path == "/setCommonInstanceMetadata":
             return self._set(ask, self.project, "global")
         if ask.method == "GET" and path == "/aggregated/instances":
-            return self._aggregated(ask)
+            return self._masked(ask, self._aggregated(ask))
         if match := re.fullmatch(r"/(global|zones/[^/]+)/operations/([^/]+)", path):
             return self._operation(ask, match[1], match[2])
         if match := re.fullmatch(r"/zones/([^/]+)/instances", path):
-            return self._list(ask, match[1])
+            return self._masked(ask, self._list(ask, match[1]))
         if match := re.fullmatch(r"/zones/([^/]+)/instances/([^/]+)(/setMetadata)?", path):
             return self._machine(ask, match[1], match[2], match[3] or "")
         raise Refusal(error(404, "notFound", f"The resource '{path}' was not found"))
@@ -254,6 +255,15 @@ class GCE:
         return f"https://www.googleapis.com/compute/v1/projects/{PROJECT}"
 
     # -- lists
+
+    @staticmethod
+    def _masked(ask: Ask, reply: Reply) -> Reply:
+        try:
+            mask = parse_mask(ask.query["fields"]) if "fields" in ask.query else {}
+        except ValueError as mistake:
+            message = f"Invalid field selection {ask.query['fields']}"
+            raise Refusal(error(400, "invalidParameter", message)) from mistake
+        return Reply(reply.code, masked(reply.body, mask))
 
     def _aggregated(self, ask: Ask) -> Reply:
         page, token = self._page(ask, sorted(self.machines, key=lambda each: (each.zone, each.name)))
@@ -276,13 +286,8 @@ class GCE:
         return Reply(body=answer | ({"nextPageToken": token} if token else {}))
 
     def _page(self, ask: Ask, machines: list[Machine]) -> tuple[list[Machine], str]:
-        if unknown := set(ask.query) - {
-            "filter",
-            "maxResults",
-            "pageToken",
-            "orderBy",
-            "returnPartialSuccess",
-        }:
+        known = {"filter", "fields", "maxResults", "pageToken", "orderBy", "returnPartialSuccess"}
+        if unknown := set(ask.query) - known:
             raise Refusal(error(400, "invalidParameter", f"Unknown parameters {sorted(unknown)}"))
         wanted = self._filtered(ask.query.get("filter", ""), machines)
         text = ask.query.get("maxResults", str(LARGEST_PAGE))
