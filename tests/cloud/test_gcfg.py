@@ -230,6 +230,7 @@ class ReadingTests(GcfgCase):
             "http://u:hunter2@h",
             "http://h?x",
             "http://h/ x",
+            "http://h:0",
             "http://h:99999",
         ):
             error = self.wrong(f'url = "{text}"', lambda s: s.url("url", ""))

@@ -516,6 +516,14 @@ class FailureTests(SessionCase):
             self.failureResultOf(result, CancelledError)
         self.assertEqual((agent.cancelled, self.clock.getDelayedCalls()), (2, []))
 
+    def test_nothing_kept(self) -> None:
+        """What has ended is not kept."""
+        self.cloud.say(200)
+        self.cloud.say(404)
+        self.successResultOf(self.ask())
+        self.error(self.ask())
+        self.assertEqual(self.session._under_way, set())
+
 
 class SecrecyTests(SessionCase):
     """What nobody may see."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 #: Largest configuration that is read, B.
-CONFIG_LIMIT = 1 << 20
+CONFIG_LIMIT = 256 << 10
 
 
 def _without_mark(text: str) -> str:
