@@ -18,8 +18,8 @@ QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
 # Of these, two halves run side by side, as most of them wait most of the time; what compares speeds runs alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far %.test_exhaustion,$(SLOW))
-BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_migration %.test_isolation %.test_install %.test_demo \
-	%.test_rekey %.test_xcrypto %.test_digests %.test_outbound %.test_streams %.test_kubesphere_port \
+BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_migration %.test_isolation %.test_install \
+	%.test_demo %.test_rekey %.test_xcrypto %.test_digests %.test_outbound %.test_streams %.test_kubesphere_port \
 	%.test_connecting %.test_crosstalk,$(SLOW))
 WAITING := $(filter-out $(ALONE) $(BUSY),$(SLOW))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 from . import harness
@@ -19,6 +18,8 @@ from .programs import Program, wait_for
 TRIES = 4
 LOST = 0.4  # of the operations, which may be lost that way at the first try
 HANG = "not done within"
+#: What sshd says of each stream, at this level of its log.
+STREAM = "server_request_direct_tcpip: originator"
 COUNTER = "i=0; while :; do i=$((i+1)); echo $i; sleep 0.1; done"
 CONFIGMAP = "unaffected"
 WATCH = f"/api/v1/namespaces/default/configmaps?watch=1&fieldSelector=metadata.name%3D{CONFIGMAP}"
@@ -34,7 +35,9 @@ class Unaffected:
         self.change()
         self._streams = {
             "logs": Program("logs", [*kubectl, "logs", "-f", "shell", "-c", "sidecar"], folder),
-            "exec": Program("exec", [*kubectl, "exec", "shell", "--", "sh", "-c", COUNTER], folder),
+            "exec": Program(
+                "exec", [*kubectl, "exec", "shell", "-c", "main", "--", "sh", "-c", COUNTER], folder
+            ),
             "watch": Program("watch", [*kubectl, "get", "--raw", WATCH], folder),
         }
 
@@ -98,7 +101,7 @@ class NodesTests(harness.TowerTestCase):
         """Put the real cluster behind the spared node, open streams there, then add the others."""
         super().setUp()
         self.member = member()
-        self.fleet = NodeFleet(self.folder / "fleet")
+        self.fleet = NodeFleet(self.folder / "fleet", options={"LogLevel": "DEBUG1"})
         self.addCleanup(self.fleet.stop)
         self.fleet.start()
         spared = self.fleet.nodes[-1:]
@@ -126,13 +129,11 @@ class NodesTests(harness.TowerTestCase):
         self.addCleanup(disturbance.stop)
         lost: list[tuple[str, str]] = []
         only: set[str] = set()
-        for attempt in range(TRIES):
-            began = time.monotonic()
+        for _ in range(TRIES):
             matrix = Matrix(self.folder, self.member, kubectl, jane, weak, only=only)
             matrix.start()
             self.addCleanup(matrix.stop)
             failures = matrix.failures()
-            print(attempt, time.monotonic() - began, disturbance.happened, failures)
             self.unaffected.check()
             self.assertEqual([pair for pair in failures if HANG in pair[1]], [], "an operation hung")
             only = {re.sub(r" \[\w+\]$", "", operation) for operation, _ in failures}
@@ -145,6 +146,8 @@ class NodesTests(harness.TowerTestCase):
         self.assertLessEqual(len(lost), 60 * LOST, lost)
         for what in ("killed", "hung", "key", "listed"):
             self.assertGreater(disturbance.happened[what], 1, what)
+        for node in self.fleet.nodes:
+            self.assertGreater(node.log().count(STREAM), 10, node.address)
         wait_until_open(self.tower, self.fleet.nodes)
         self.assertLessEqual(self.member.acted(self.member.least, since), {"jane", "dev"})
         self.assertNotIn("Traceback", self.tower.proxy.output())
