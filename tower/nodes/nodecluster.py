@@ -16,7 +16,7 @@ from tower.cloud.registry import init_cloud_provider
 from tower.cluster import Cluster
 from tower.conch.hostkeys import AnyHostKey, HostKeys
 from tower.conch.knownhosts import KnownHosts
-from tower.conch.nodeclient import CONNECT
+from tower.conch.nodeclient import CONNECT, KEEPALIVE_INTERVAL
 from tower.conch.nodeshared import OpenCounters
 from tower.conch.nodetunnel import Login, NodeTunnel
 from tower.conch.nodetunnels import NodeTunnels
@@ -72,7 +72,7 @@ class Surroundings:
     :ivar sockets: a `tower.poller.Poller`.
     :ivar wheel: the clock of SSH connections.
     :ivar epoch: returns the time of day, s since the epoch.
-    :ivar keepalive: how often nodes are probed, s.
+    :ivar keepalive: how often peers are probed, s; nodes are no less often than they want by themselves.
     """
 
     reactor: Any
@@ -124,7 +124,7 @@ class NodeCluster:
                 login,
                 around.budget,
                 epoch=around.epoch,
-                keepalive=around.keepalive,
+                keepalive=min(around.keepalive, KEEPALIVE_INTERVAL),
                 dial=self._dial,
             ),
             user=user,
