@@ -131,8 +131,10 @@ class ProviderTests(GCETestCase):
         self.assertIs(False, finish(self.clock, instances.instance_exists_by_provider_id(gone)))
         with self.assertRaises(InstanceNotFound):
             finish(self.clock, instances.instance_shutdown_by_provider_id(gone))
-        with self.assertRaises(CloudError):
-            finish(self.clock, instances.instance_exists_by_provider_id("aws:///i-1"))
+        for number in ("aws:///i-1", "gce://another/us-east1-b/other"):
+            with self.assertRaises(CloudError) as caught:
+                finish(self.clock, instances.instance_exists_by_provider_id(number))
+            self.assertNotIsInstance(caught.exception, InstanceNotFound)
         self.gce.resource.faults.append(Fault(BUSY, 99))
         with self.assertRaises(CloudAnswerError):
             finish(self.clock, instances.instance_exists_by_provider_id(gone))
@@ -179,11 +181,16 @@ class ListTests(GCETestCase):
         self.assertEqual(["node-a", "node-b"], self.names(region))
 
     def test_networks(self) -> None:
-        """Addresses are those in the network that is named, if there are such."""
-        cloud = self.provider("network-name = default\n")
-        self.assertEqual(2, len(finish(self.clock, cloud.instances().node_addresses("node-a"))))
-        cloud = self.provider("network-name = another\n")
-        self.assertEqual(2, len(finish(self.clock, cloud.instances().node_addresses("node-a"))))
+        """Addresses are those in the network that is named, if there are such; those inside come first."""
+        self.gce.machines[0].backend = "192.168.0.2"
+        for name, wanted in (
+            ("", ["10.0.0.2", "192.168.0.2", "203.0.113.1"]),
+            ("network-name = default\n", ["10.0.0.2", "203.0.113.1"]),
+            ("network-name = projects/p/global/networks/backend\n", ["192.168.0.2"]),
+            ("network-name = another\n", ["10.0.0.2", "192.168.0.2", "203.0.113.1"]),
+        ):
+            addresses = finish(self.clock, self.provider(name).instances().node_addresses("node-a"))
+            self.assertEqual(wanted, [each.address for each in addresses])
 
     def test_half_a_list(self) -> None:
         """A list that misses a zone is an error, not a shorter list."""

@@ -204,8 +204,9 @@ class ProviderTests(OpenStackTestCase):
         instances = self.cloud.instances()
         for number in ("openstack:///gone", self.number("not-ours")):
             self.assertIs(False, finish(self.clock, instances.instance_exists_by_provider_id(number)))
-        with self.assertRaises(CloudError):
-            finish(self.clock, instances.instance_exists_by_provider_id("gce://a/b/c"))
+        for number in ("gce://a/b/c", "openstack://RegionTwo/gone"):
+            with self.assertRaises(CloudError):
+                finish(self.clock, instances.instance_exists_by_provider_id(number))
         self.openstack.resource.faults.append(Fault(BUSY, 99))
         with self.assertRaises(CloudAnswerError):
             finish(self.clock, instances.instance_exists_by_provider_id("openstack:///gone"))

@@ -70,10 +70,11 @@ class Machines:
         """Return the one that ``gce://<project>/<zone>/<name>`` means.
 
         :raise InstanceNotFound: there is none.
+        :raise CloudError: it is of another project, of which we know nothing.
         """
         project, zone, name = split_provider_id(provider_id)
         if project != await self.project():
-            raise InstanceNotFound
+            raise CloudError(f"{provider_id[:200]} is of another project than {await self.project()}")
         return await self._compute.instance(zone, name)
 
     def addresses(self, instance: Resource) -> tuple[NodeAddress, ...]:

@@ -33,7 +33,7 @@ SHUT_OFF = "SHUTOFF"
 #: Most servers that are changed at one time.
 AT_ONCE = 8
 
-_PROVIDER_ID = re.compile(r"openstack://[^/]*/([^/]+)")
+_PROVIDER_ID = re.compile(r"openstack://([^/]*)/([^/]+)")
 _SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")
 
 
@@ -77,11 +77,14 @@ class Servers:
         """Return the one that ``openstack:///<id>``, perhaps with a region, means.
 
         :raise InstanceNotFound: there is none.
+        :raise CloudError: it is of another region, of which we know nothing.
         """
         match = _PROVIDER_ID.fullmatch(provider_id)
         if match is None:
             raise CloudError(f"no provider id of the form openstack:///<id>: {provider_id[:200]!r}")
-        server = await self.nova.server(match[1])
+        if match[1] and match[1] != await self.nova.region():
+            raise CloudError(f"{provider_id[:200]} is of another region than {await self.nova.region()}")
+        server = await self.nova.server(match[2])
         if server.get("status") in GONE:
             raise InstanceNotFound
         return server

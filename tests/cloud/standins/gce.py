@@ -82,13 +82,17 @@ class Metadata:
 
 @define
 class Machine:
-    """An instance."""
+    """An instance.
+
+    :ivar backend: its address in another network, ``backend``.
+    """
 
     name: str
     zone: str = "europe-west1-b"
     internal: str = "10.0.0.2"
     external: str = ""
     ipv6: str = ""
+    backend: str = ""
     tags: tuple[str, ...] = ()
     status: str = "RUNNING"
     type: str = "e2-small"
@@ -109,6 +113,10 @@ class Machine:
                 "ipv6AccessType": "EXTERNAL",
                 "ipv6AccessConfigs": [{"type": "DIRECT_IPV6", "externalIpv6": self.ipv6}],
             }
+        interfaces = [interface]
+        if self.backend:
+            network = f"{base}/global/networks/backend"
+            interfaces.append({"name": "nic1", "network": network, "networkIP": self.backend})
         return {
             "kind": "compute#instance",
             "id": str(int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:7], "big")),
@@ -117,7 +125,7 @@ class Machine:
             "machineType": f"{zone}/machineTypes/{self.type}",
             "status": self.status,
             "tags": {"items": list(self.tags), "fingerprint": "42WmSpB8rSM="},
-            "networkInterfaces": [interface],
+            "networkInterfaces": interfaces,
             "metadata": self.metadata.render(),
             "selfLink": f"{zone}/instances/{self.name}",
         }
