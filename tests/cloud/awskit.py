@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Awaitable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -13,6 +13,7 @@ from tower.cloud.aws import Instances, Zones
 from tower.cloud.awsconfig import read_aws_config
 from tower.cloud.configtext import ConfigText
 from tower.cloud.gcfg import parse
+from tower.cloud.session import CloudSession
 
 from .asking import finish
 from .pumped import PumpedClock
@@ -77,7 +78,7 @@ class AWSTestCase(SynchronousTestCase):
     ) -> Provider:
         """Return a provider with *text* in its configuration."""
         sections = parse(ConfigText("aws.conf", config(text, region=region)))
-        provider = Provider(read_aws_config(sections), environ=environ, agent=self.agent)
+        provider = Provider(read_aws_config(sections), environ=environ, ask=self.session)
         provider.initialize(self.clock, time_of_day=self.clock)
         self.addCleanup(provider.stop)
         return provider
@@ -99,6 +100,10 @@ class AWSTestCase(SynchronousTestCase):
         found = self.provider(text).zones()
         assert found is not None
         return found
+
+    def session(self, reactor: Any) -> CloudSession:
+        """Return what asks the stand-in."""
+        return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
 
     def finish(self, work: Awaitable[T], limit: float = 600.0) -> T:
         """Return what comes of *work*."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -11,6 +11,7 @@ from tower.cloud.azure import Azure as Provider
 from tower.cloud.azure import Instances, Zones
 from tower.cloud.azureconfig import read_azure_config
 from tower.cloud.configtext import ConfigText
+from tower.cloud.session import CloudSession
 
 from .asking import finish
 from .pumped import PumpedClock
@@ -41,7 +42,7 @@ class AzureTestCase(SynchronousTestCase):
     def provider(self, **keys: object) -> Provider:
         """Return a provider with *keys* in its configuration."""
         provider = Provider(
-            read_azure_config(ConfigText("azure.json", configuration(HOST, **keys))), agent=self.agent
+            read_azure_config(ConfigText("azure.json", configuration(HOST, **keys))), ask=self.session
         )
         provider.initialize(self.clock)
         self.addCleanup(provider.stop)
@@ -58,6 +59,10 @@ class AzureTestCase(SynchronousTestCase):
         found = self.provider(**keys).zones()
         assert found is not None
         return found
+
+    def session(self, reactor: Any) -> CloudSession:
+        """Return what asks the stand-in."""
+        return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
 
     def finish(self, work: Awaitable[T], limit: float = 2000.0) -> T:
         """Return what comes of *work*."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
-from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
 from tower.clock import TimeOfDay
@@ -18,7 +17,7 @@ from tower.cloud.awsconfig import EC2, INSTANCE_CONNECT, STS, AWSConfig, Filter,
 from tower.cloud.awscredentials import Chain, Environment, ISource, SharedFile
 from tower.cloud.awsec2 import describe_instance, describe_instances
 from tower.cloud.awsinstances import INSTANCE_ID, EC2Instance, instance_id_of, region_of
-from tower.cloud.awskeys import InstanceConnect
+from tower.cloud.awskeys import KEY_LIFE, InstanceConnect
 from tower.cloud.awsmetadata import Metadata
 from tower.cloud.awsroles import AssumedRole, Container, InstanceRole, WebIdentity
 from tower.cloud.configtext import ConfigText
@@ -60,15 +59,22 @@ class AWS:
     """See `ICloudProvider`.
 
     :param environ: where credentials and the region may be.
-    :param agent: makes requests; None: one of our own.
+    :param ask: makes what asks the cloud, for a reactor.
+    :param key_life: how long the cloud keeps a key on an instance, s.
     """
 
     def __init__(
-        self, config: AWSConfig, *, environ: Mapping[str, str] = os.environ, agent: IAgent | None = None
+        self,
+        config: AWSConfig,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        ask: Callable[[Any], CloudSession] = CloudSession,
+        key_life: float = KEY_LIFE,
     ) -> None:
         self._config = config
         self._environ = environ
-        self._agent = agent
+        self._ask = ask
+        self._key_life = key_life
         self._session: CloudSession | None = None
         self._instances: Instances | None = None
         self._zones: Zones | None = None
@@ -83,10 +89,10 @@ class AWS:
         :param time_of_day: its ``seconds()`` count from the epoch; None: this machine's.
         """
         clock = time_of_day or TimeOfDay(reactor)
-        self._session = CloudSession(reactor, agent=self._agent, now=clock.seconds)
+        self._session = self._ask(reactor)
         metadata = Metadata(self._session, reactor, self._config.metadata_in(self._environ))
         cloud = Cloud(self._config, self._environ, self._session, reactor, clock, metadata)
-        self._instances = Instances(cloud, reactor)
+        self._instances = Instances(cloud, reactor, self._key_life)
         self._zones = Zones(cloud, self._instances)
 
     def stop(self) -> None:
@@ -191,9 +197,9 @@ class Cloud:
 class Instances:
     """See `IInstances` and `ISSHKeyLease`; nodes are called by their private DNS names."""
 
-    def __init__(self, cloud: Cloud, clock: IReactorTime) -> None:
+    def __init__(self, cloud: Cloud, clock: IReactorTime, key_life: float) -> None:
         self._cloud = cloud
-        self._keys = InstanceConnect(clock, cloud.instance_connect, self._look)
+        self._keys = InstanceConnect(clock, cloud.instance_connect, self._look, key_life)
 
     async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
         """See `IInstances`."""

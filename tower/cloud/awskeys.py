@@ -22,8 +22,8 @@ from tower.cloud.publickey import BadPublicKey, PublicKey, read_public_key
 #: How long AWS keeps a key on an instance, s.
 KEY_LIFE = 60.0
 
-#: A key that was pushed longer ago is pushed anew before a login, s: the rest of its life is for that.
-RENEWED_AFTER = 45.0
+#: A key is pushed anew before a login when so much of its life is over: the rest is for logging in.
+RENEWED_AFTER = 0.75
 
 #: Most keys that are pushed at a time.
 PARALLEL = 8
@@ -51,6 +51,7 @@ class InstanceConnect:
     :param clock: counts how old a key is, and makes the waits.
     :param api: returns the service.
     :param look: returns the cluster's instances, and is not called more often than needed.
+    :param life: of a key, s.
     """
 
     def __init__(
@@ -58,10 +59,12 @@ class InstanceConnect:
         clock: IReactorTime,
         api: Callable[[], Awaitable[AWSAPI]],
         look: Callable[[], Awaitable[Sequence[EC2Instance]]],
+        life: float = KEY_LIFE,
     ) -> None:
         self._clock = clock
         self._api = api
         self._look = look
+        self._renewed_after = life * RENEWED_AFTER
         self._known: Sequence[EC2Instance] = ()
         self._looked = float("-inf")
         self._pushed: dict[tuple[str, str, str], float] = {}
@@ -106,7 +109,7 @@ class InstanceConnect:
     async def _prepare(self, user: str, key: PublicKey, host: str) -> None:
         instance = self._find(host) or await self._find_anew(host)
         when = self._pushed.get((instance.id, user, key.digest))
-        if when is not None and self._clock.seconds() - when < RENEWED_AFTER:
+        if when is not None and self._clock.seconds() - when < self._renewed_after:
             return
         try:
             await self._push(user, key, instance)

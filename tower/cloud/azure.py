@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.web.iweb import IAgent
 from zope.interface import implementer
 
 from tower.cloud.azurearm import AzureError, ResourceManager
@@ -37,12 +36,12 @@ def make(config: ConfigText | None) -> Azure:
 class Azure:
     """See `ICloudProvider`.
 
-    :param agent: makes requests; None: one of our own.
+    :param ask: makes what asks the cloud, for a reactor.
     """
 
-    def __init__(self, config: AzureConfig, *, agent: IAgent | None = None) -> None:
+    def __init__(self, config: AzureConfig, *, ask: Callable[[Any], CloudSession] = CloudSession) -> None:
         self._config = config
-        self._agent = agent
+        self._ask = ask
         self._session: CloudSession | None = None
         self._instances: Instances | None = None
         self._zones: Zones | None = None
@@ -53,7 +52,7 @@ class Azure:
 
     def initialize(self, reactor: Any) -> None:
         """See `ICloudProvider`."""
-        self._session = CloudSession(reactor, agent=self._agent)
+        self._session = self._ask(reactor)
         token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(self._session, self._config).fetch)
         manager = ResourceManager(self._session, reactor, self._config.manager, token)
         self._instances = Instances(manager, Inventory(manager, reactor, self._config), self._config)

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
 from attrs import define, field
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from .awssignature import SKEW, Claim, canonical, claim_of, is_signed
 from .rest import Ask, Refusal, Reply, RestResource
@@ -156,6 +156,8 @@ class AWS:
             "local-hostname": "ip-10-0-0-99.ec2.internal",
         }
         self.pushed: list[tuple[str, str, str]] = []
+        self._ends: list[IDelayedCall] = []
+        self._given: list[tuple[str, str, str, float]] = []
         self.sessions: dict[str, float] = {}
         self._recent: list[float] = []
         self._numbers = count(1)
@@ -165,6 +167,19 @@ class AWS:
     def machine(self, instance_id: str) -> Machine:
         """Return the machine of that id."""
         return next(machine for machine in self.machines if machine.id == instance_id)
+
+    def keys(self, instance_id: str, user: str) -> list[str]:
+        """Return the keys that an instance lets *user* in with at this moment."""
+        now = self._clock.seconds()
+        self._given = [each for each in self._given if each[3] > now]
+        found = [line for name, whose, line, _ in self._given if (name, whose) == (instance_id, user)]
+        return list(dict.fromkeys(found))
+
+    def stop(self) -> None:
+        """Let the keys that are there be."""
+        for each in self._ends:
+            if each.active():
+                each.cancel()
 
     def give_role(self) -> None:
         """Give the instance that asks a role."""
@@ -316,8 +331,10 @@ class AWS:
         if not 80 <= len(line) <= 4096 or not _is_key(line):
             raise _refuse_json(400, "InvalidArgsException", "SSHPublicKey is not valid")
         self.pushed.append((machine.id, user, line))
+        self._given.append((machine.id, user, line, self._clock.seconds() + self.key_life))
         self._on_key(user, line)
-        self._clock.callLater(self.key_life, self._on_key_gone, user, line)
+        self._ends = [each for each in self._ends if each.active()]
+        self._ends.append(self._clock.callLater(self.key_life, self._on_key_gone, user, line))
         return Reply(200, {"RequestId": str(next(self._numbers)), "Success": True})
 
     def _target(self, said: dict[str, Any]) -> Machine:

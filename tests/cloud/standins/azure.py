@@ -164,6 +164,7 @@ class Azure:
     :ivar token_life: of the tokens it gives, s.
     :ivar audience: of the tokens it gives; None: as was asked for.
     :ivar work_time: how long an extension runs, s.
+    :ivar patience: how often it should be looked at, s.
     :ivar broken: names of machines whose extension fails.
     :ivar denied: paths, or the begin of them, that are not for us.
     :ivar elsewhere: where links lead instead of here; empty: here.
@@ -181,6 +182,7 @@ class Azure:
         self.token_life = 3599.0
         self.audience: str | None = None
         self.work_time = 45.0
+        self.patience = "10"
         self.broken: set[str] = set()
         self.denied: list[str] = []
         self.elsewhere = ""
@@ -355,8 +357,8 @@ class Azure:
             self.operations[number] = Operation(self._clock.seconds() + self.work_time, machine, extension)
             url = f"{self._base(ask)}/subscriptions/{SUBSCRIPTION}/operations/{number}?api-version=2024-07-01"
             if self.location_only:
-                return Reply(202, b"", {"Location": url, "Retry-After": "10"})
-            headers = {"Azure-AsyncOperation": url, "Retry-After": "10"}
+                return Reply(202, b"", {"Location": url, "Retry-After": self.patience})
+            headers = {"Azure-AsyncOperation": url, "Retry-After": self.patience}
             return Reply(201 if there is None else 200, extension.render(above), headers)
         return Reply(200, extension.render(above))
 
@@ -392,8 +394,8 @@ class Azure:
         operation = self.operations[ask.path.rpartition("/")[2]]
         if operation.ends > self._clock.seconds():
             if self.location_only:
-                return Reply(202, b"", {"Retry-After": "10"})
-            return Reply(200, {"status": "InProgress"}, {"Retry-After": "10"})
+                return Reply(202, b"", {"Retry-After": self.patience})
+            return Reply(200, {"status": "InProgress"}, {"Retry-After": self.patience})
         if operation.extension.state == "Failed":
             said = {"code": "VMExtensionProvisioningError", "message": "VM has reported a failure"}
             return Reply(200, {"status": "Failed", "error": said})

@@ -1,0 +1,142 @@
+"""Over real sockets EC2 Instance Connect brings a key to a node with a real sshd, for a while."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from twisted.internet.task import deferLater
+
+from tests.cloud.asking import logged
+from tests.cloud.awskit import config
+from tests.cloud.standins.aws import AWS as Cloud
+from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
+from tower.clock import TimeOfDay
+from tower.cloud.aws import AWS, Instances
+from tower.cloud.awsconfig import read_aws_config
+from tower.cloud.configtext import ConfigText
+from tower.cloud.errors import InstanceNotFound
+from tower.cloud.gcfg import parse
+from tower.cloud.session import CloudSession
+
+from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+
+LIFE = 3.0  # s, of a key on the instance: AWS's is 60
+NODE = "i-0123456789abcdef0"
+
+
+class AWSTests(CloudNodeTestCase):
+    """One instance, whose sshd has the keys that are alive there; and a role for the one that we are on."""
+
+    def setUp(self) -> None:
+        """Start all of it."""
+        super().setUp()
+        self.aws = Cloud(TimeOfDay(reactor), on_key=self.show_keys, on_key_gone=self.show_keys)
+        self.addCleanup(self.aws.stop)
+        self.aws.key_life = LIFE
+        self.aws.give_role()
+        self.aws.machines = [Machine(NODE, self.node.host)]
+        self.service.serve(self.aws.resource)
+
+    def show_keys(self, user: str, line: str) -> None:
+        """Have the node let in who may at this moment."""
+        self.node.authorize(self.known_line, *self.aws.keys(NODE, self.node.user))
+
+    def instances(self, **options: Any) -> Instances:
+        """Return the instances of a provider that finds out everything but the stand-in's address."""
+        text = config(region="", host=self.service.url)
+        provider = AWS(
+            read_aws_config(parse(ConfigText("aws.conf", text))),
+            environ={"HOME": str(self.folder)},
+            ask=lambda reactor: CloudSession(reactor, **options),
+            key_life=LIFE,
+        )
+        provider.initialize(reactor)
+        self.addCleanup(provider.stop)
+        found = provider.instances()
+        assert found is not None
+        return found
+
+    async def dial(self, instances: Instances) -> bool:
+        """Dial as a tunneler does: with the key prepared."""
+        await instances.prepare_dial(self.node.user, self.fresh_line.encode(), self.node.host)
+        return await self.lets_in(self.fresh)
+
+    async def test_new_key(self) -> None:
+        """A key that is installed lets in; when its life is over it does not, until a dial has it renewed."""
+        instances = self.instances()
+        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        with logged() as lines:
+            await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
+            self.assertTrue(await self.lets_in(self.fresh))
+            await deferLater(reactor, LIFE + 0.5)
+            self.assertFalse(await self.lets_in(self.fresh))
+            self.assertTrue(await self.dial(instances))
+        self.assertEqual(self.aws.resource.refused, [])
+        secrets = [each.secret for each in self.aws.credentials.values()]
+        secrets += [each.token for each in self.aws.credentials.values() if each.token]
+        for line in lines:
+            for secret in secrets:
+                self.assertNotIn(secret, line)
+
+    async def test_often(self) -> None:
+        """Dial after dial succeeds for as long as one likes, with few pushes."""
+        instances = self.instances()
+        ends = time.monotonic() + 2.5 * LIFE
+        dials = 0
+        while time.monotonic() < ends:
+            self.assertTrue(await self.dial(instances))
+            dials += 1
+        self.assertLess(len(self.aws.pushed), max(6, dials))
+        self.assertGreater(len(self.aws.pushed), 1)
+
+    async def test_unknown_host(self) -> None:
+        """A host that is no instance is not found."""
+        try:
+            await self.instances().prepare_dial("tower", self.fresh_line.encode(), "192.0.2.1")
+        except InstanceNotFound:
+            return
+        raise AssertionError("it was found")
+
+    async def test_back_again(self) -> None:
+        """A service that is killed, and comes back with no credentials known any more, is used again."""
+        instances = self.instances(timeout=2.0, deadline=5.0)
+        self.assertEqual(len(await instances.list_instances()), 1)
+        await self.service.stop()
+        text = await self.fails(instances.list_instances, PATIENCE)
+        self.assertIn("refused", text)
+        self.aws.credentials.clear()
+        self.aws.sessions.clear()
+        self.service.serve(self.aws.resource)
+        self.assertTrue(await self.dial(instances))
+
+    async def test_garbage(self) -> None:
+        """A service that speaks something else is a clear error in bounded time."""
+        instances = self.instances(timeout=1.0, deadline=1.5)
+        await instances.list_instances()
+        await self.service.stop()
+        for words in (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n<a>&b;</a",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n<a>",
+            b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\n<html>no<",
+            b"\0" * 70_000,
+        ):
+            self.service.speak(words)
+            text = await self.fails(instances.list_instances, PATIENCE)
+            self.assertTrue(EC2_PATH in text or "ec2" in text or "the answer" in text, text)
+            await self.service.stop()
+
+    async def test_silent(self) -> None:
+        """A service that accepts and says nothing is given up in time, before a dial too."""
+        instances = self.instances(timeout=0.5, deadline=2.0)
+        await instances.list_instances()
+        await self.service.stop()
+        self.service.speak(b"")
+        self.assertIn("no answer within", await self.fails(instances.list_instances, PATIENCE))
+
+        async def prepare() -> None:
+            await instances.prepare_dial(self.node.user, self.fresh_line.encode(), self.node.host)
+
+        text = await self.fails(prepare, PATIENCE)
+        self.assertIn(CONNECT_PATH, text)

@@ -1,0 +1,111 @@
+"""The provider azure over real sockets: a key goes by the extension VMAccess to a node with a real sshd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tests.cloud.asking import logged
+from tests.cloud.standins.azure import SECRET, Machine, configuration
+from tests.cloud.standins.azure import Azure as Cloud
+from tower.clock import TimeOfDay
+from tower.cloud.azure import Azure, Instances
+from tower.cloud.azureconfig import read_azure_config
+from tower.cloud.configtext import ConfigText
+from tower.cloud.session import CloudSession
+
+from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+
+WORK = 1.5  # s, of the extension: in Azure more than a minute
+
+
+class AzureTests(CloudNodeTestCase):
+    """One machine of its own and one of a scale set, with one sshd."""
+
+    def setUp(self) -> None:
+        """Start all of it."""
+        super().setUp()
+        self.lines = [self.known_line]
+        self.azure = Cloud(TimeOfDay(reactor), on_key=self.add_key)
+        self.azure.work_time = WORK
+        self.azure.patience = "1"
+        self.azure.machines = [
+            Machine("node-a", self.node.host),
+            Machine("pool000000", self.node.host, scale_set="pool", number="0"),
+        ]
+        self.service.serve(self.azure.resource)
+
+    def add_key(self, user: str, line: str) -> None:
+        """Have the node let in one more, as the extension does."""
+        self.assertEqual(user, self.node.user)
+        self.lines.append(line)
+        self.node.authorize(*self.lines)
+
+    def instances(self, *, managed: bool = False, **options: Any) -> Instances:
+        """Return the instances of a provider that asks the stand-in."""
+        text = configuration(self.service.url, useManagedIdentityExtension=managed)
+        provider = Azure(
+            read_azure_config(ConfigText("azure.json", text)),
+            ask=lambda reactor: CloudSession(reactor, **options),
+        )
+        provider.initialize(reactor)
+        self.addCleanup(provider.stop)
+        found = provider.instances()
+        assert found is not None
+        return found
+
+    async def install(self, instances: Instances) -> None:
+        """Install the fresh key."""
+        await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
+
+    async def test_new_key(self) -> None:
+        """An installed key lets in beside the others, on each machine once, whoever of ours installs it."""
+        self.assertEqual([True, False], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+        with logged() as lines:
+            await self.install(self.instances())
+            self.assertEqual([True, True], [await self.lets_in(self.known), await self.lets_in(self.fresh)])
+            await self.install(self.instances(managed=True))
+        self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
+        self.assertEqual(self.azure.resource.refused, [])
+        for line in lines:
+            for secret in (SECRET, *self.azure.tokens):
+                self.assertNotIn(secret, line)
+
+    async def test_back_again(self) -> None:
+        """A service that is killed while the extension runs, and comes back with no token, is followed on."""
+        instances = self.instances(timeout=2.0)
+        self.azure.work_time = 4.0
+        reactor.callLater(1.0, lambda: Deferred.fromCoroutine(self.restart()))
+        await self.install(instances)
+        self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
+        self.assertTrue(await self.lets_in(self.fresh))
+
+    async def restart(self) -> None:
+        """Kill the service, and start it again."""
+        await self.service.stop()
+        self.azure.tokens.clear()
+        self.service.serve(self.azure.resource)
+
+    async def test_garbage(self) -> None:
+        """A service that speaks something else is a clear error in bounded time."""
+        instances = self.instances(timeout=1.0, deadline=1.5)
+        await instances.list_instances()
+        await self.service.stop()
+        for words in (
+            b"SSH-2.0-OpenSSH_9.2\r\n",
+            b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"value": []',
+            b"HTTP/1.1 200 OK\r\nContent-Length: 90\r\n\r\n{",
+            b"\0" * 70_000,
+        ):
+            self.service.speak(words)
+            self.assertIn("/virtualMachines", await self.fails(instances.list_instances, PATIENCE))
+            await self.service.stop()
+
+    async def test_silent(self) -> None:
+        """A service that accepts and says nothing is given up in time, and said so."""
+        instances = self.instances(timeout=0.5, attempts=2)
+        await instances.list_instances()
+        await self.service.stop()
+        self.service.speak(b"")
+        self.assertIn("no answer within 0.5 s", await self.fails(instances.list_instances, PATIENCE))
