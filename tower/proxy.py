@@ -294,6 +294,7 @@ class Proxy(MultiService):
     async def _open(self) -> None:
         await self._admin.renew()
         await self._clusters.assign_ports()
+        await self._accesses.reseal()
         given = self._options.given_cluster
         if given is not None:
             await ensure(self._clusters, given, self._access)

@@ -134,6 +134,14 @@ class MemberAccessesTests(SynchronousTestCase):
         self.assertEqual(self.accesses.get(second).server, SERVER)
         self.assertRaises(ConfigurationError, self.accesses.get, lost)
 
+    def test_resealing_on_a_full_disk(self) -> None:
+        """What cannot be written stays sealed as it was, and opens."""
+        cluster = self.added(by_token())
+        self.path.write_bytes(new_key() + b"\n" + self.path.read_bytes())
+        self.successResultOf(self.store.stop())
+        self.assertEqual(self.successResultOf(self.accesses.reseal()), 0)
+        self.assertEqual(self.accesses.get(cluster), by_token())
+
     def test_no_secret_in_memory_dumps(self) -> None:
         """Neither records nor operations nor errors show anything of it."""
         for access in (by_token(), by_certificate()):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
 from tower.cluster import Cluster, MemberFacts
 from tower.errors import ConfigurationError, Invalid
@@ -17,7 +18,17 @@ from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
 from tower.kube.selfcontained import self_contained
 from tower.member import Member
 from tower.pki import load_certificates
-from tower.records import Create, Event, Operation, RecordChanged, RecordMissing, Update, Value, Watch
+from tower.records import (
+    Create,
+    Event,
+    Operation,
+    RecordChanged,
+    RecordMissing,
+    StoreFailed,
+    Update,
+    Value,
+    Watch,
+)
 from tower.store import IStore
 from tower.vault import NotOpened, Vault, VaultError
 
@@ -33,6 +44,8 @@ class MemberAccesses:
 
     :param vault: seals them.
     """
+
+    _log = Logger()
 
     def __init__(self, store: IStore, vault: Vault) -> None:
         self._store = store
@@ -99,7 +112,7 @@ class MemberAccesses:
     def reseal(self) -> Deferred[int]:
         """Seal with the vault's first key what another of its keys sealed, so that the other can go.
 
-        What cannot be opened stays as it is.
+        What cannot be opened, or written, stays as it is.
 
         :return: how many there were.
         """
@@ -120,8 +133,13 @@ class MemberAccesses:
                     KIND, record.name, {**record.value, "sealed": sealed}, record.version
                 )
             except (RecordChanged, RecordMissing):
-                continue  # by whom it was replaced or removed just now
+                continue  # it was replaced or removed just now
+            except StoreFailed as e:
+                self._log.warn("credentials stay sealed with old keys: {reason}", reason=str(e))
+                break
             count += 1
+        if count:
+            self._log.info("sealed {count} credentials with the first key", count=count)
         return count
 
 
