@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -659,6 +661,38 @@ class DialTests(ListCase):
         dialled.cancel()
         self.failureResultOf(dialled, CancelledError)
         self.assertTrue(channel.aborted)
+
+    def test_no_garbage(self) -> None:
+        """What is over is gone at once, without the collector, however it ended."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        self.tunnels = self.make(health=None)
+        self.up(A, B)
+
+        def answered(dialled: Deferred[Any]) -> None:
+            next(tunnel for tunnel in self.fleet.made if tunnel.dials).answer()
+            self.successResultOf(dialled)
+
+        def refused(dialled: Deferred[Any]) -> None:
+            while tunnel := next((tunnel for tunnel in self.fleet.made if tunnel.dials), None):
+                tunnel.deny(StreamRefused("refused", "no"))
+            self.failureResultOf(dialled, StreamRefused)
+
+        def cancelled(dialled: Deferred[Any]) -> None:
+            dialled.cancel()
+            self.failureResultOf(dialled, CancelledError)
+
+        def too_late(dialled: Deferred[Any]) -> None:
+            for _ in range(int(TIMEOUT)):
+                self.clock.advance(1)
+            self.failureResultOf(dialled, StreamRefused)
+
+        for end in (answered, refused, cancelled, too_late):
+            dialled = self.tunnels.dial("x", 1)
+            own = weakref.ref(dialled)
+            end(dialled)
+            del dialled
+            self.assertIsNone(own(), end.__name__)
 
     def test_the_choice_gets_those_that_are_well(self) -> None:
         """Whoever chooses is given all that are as good as each other."""

@@ -204,11 +204,15 @@ class FullDiskTests(KeyCase):
             self.assertIn("No space left on device", self.refused())
 
     def test_the_public_key(self) -> None:
-        """A private key that cannot be completed stays."""
+        """A private key that cannot be completed is enough, and stays as it is."""
         self.keys.ensure()
+        line = self.keys.public_line()
         self.public.unlink()
         self.room = 0
-        self.assertIn("No space left on device", self.refused())
+        before = self.content()
+        self.keys.ensure()
+        self.assertEqual(self.keys.public_line(), line)
+        self.assertEqual(self.content(), before)
 
     def test_it_is_tried_again(self) -> None:
         """With room again the pair is made."""

@@ -17,8 +17,9 @@ from tower.policy import join_address
 #: mostly true for all of them.
 MOST_NODES = 3
 
-#: How long one node may say nothing until another is asked beside it, s: three SYNs of its kernel's.
-SILENCE = 3.0
+#: How long one node may say nothing until another is asked beside it, s: its kernel has sent a second SYN by
+#: then, and has heard of an answer from anywhere on earth.
+SILENCE = 1.5
 
 #: How long one node may take, s, and all together.
 NODE_TIMEOUT = 10.0
@@ -30,8 +31,6 @@ class NodeDial:
 
     :param clock: an ``IReactorTime``.
     :param pick: returns the best node that is not among those given, or None.
-    :ivar done: fires with the channel, paused; or with what the last node said, `StreamRefused` or
-        `TunnelLost`.  Cancelling it leaves nothing.
     """
 
     def __init__(self, clock: Any, pick: Callable[[list[Place]], Place | None], host: str, port: int) -> None:
@@ -45,11 +44,18 @@ class NodeDial:
         self._over = False
         self._began = clock.seconds()
         self._end: IDelayedCall = clock.callLater(TIMEOUT, self._too_late)
-        self.done: Deferred[Any] = Deferred(lambda _: self._stop())
+        self._done: Deferred[Any] | None = None
 
-    def start(self) -> None:
-        """Ask the first node."""
+    def start(self) -> Deferred[Any]:
+        """Ask the first node.
+
+        :return: fires with the channel, paused; or with what the last node said, `StreamRefused` or
+            `TunnelLost`.  Cancelling it leaves nothing.
+        """
+        done: Deferred[Any] = Deferred(self._cancelled)
+        self._done = done
         self._ask()
+        return done
 
     def _ask(self) -> None:
         self._wait_no_more()
@@ -76,8 +82,9 @@ class NodeDial:
             channel.abort()
             return
         place.works()
-        self._stop()
-        self.done.callback(channel)
+        done = self._stop()
+        if done is not None:
+            done.callback(channel)
 
     def _refused(self, failure: Failure, place: Place) -> None:
         self._openings.pop(place, None)
@@ -100,17 +107,21 @@ class NodeDial:
         self._fail()
 
     def _fail(self) -> None:
-        self._stop()
-        error = self._error
+        done, error = self._stop(), self._error
         error.with_traceback(None)  # its frames hold the Deferred that holds it
-        self.done.errback(error)
+        if done is not None:
+            done.errback(error)
 
     def _wait_no_more(self) -> None:
         call, self._next = self._next, None
         if call is not None and call.active():
             call.cancel()
 
-    def _stop(self) -> None:
+    def _cancelled(self, _: Deferred[Any]) -> None:
+        self._stop()
+
+    def _stop(self) -> Deferred[Any] | None:
+        """Leave nothing behind; return who waits for the end of it."""
         self._over = True
         self._wait_no_more()
         if self._end.active():
@@ -118,3 +129,5 @@ class NodeDial:
         openings, self._openings = self._openings, {}
         for opening in openings.values():
             opening.cancel()
+        done, self._done = self._done, None  # which holds us
+        return done

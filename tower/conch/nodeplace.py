@@ -12,7 +12,6 @@ from twisted.python.failure import Failure
 
 from tower.conch.nodeshared import HealthCheck, NodeTunnel, Shared
 from tower.conch.turns import Turn
-from tower.errors import TowerError
 from tower.nodes.node import Node
 from tower.nodes.status import NodeState, NodeStatus
 
@@ -138,7 +137,7 @@ class Place:
         self._say('Trying to add tunnel to "{address}"', again=self._state == "failed")
         try:
             tunnel = self._shared.create(self.node)
-        except (TowerError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 (whatever it is, the node is tried again with the next list)
             self._not_opened('Failed to create tunnel for "{address}": {error}', words(error))
             return
         self._opening = opening = tunnel.open()

@@ -20,6 +20,7 @@ from tower.conch.turns import Turns
 from tower.errors import ClusterUnreachable
 from tower.nodes.node import Node
 from tower.nodes.status import NodeStatus
+from tower.policy import join_address
 
 #: How often `NodeTunnels.check` is to be called, and how long its checks are spread over, s.
 HEALTH_PERIOD = 60.0
@@ -50,13 +51,14 @@ class NodeTunnels:
 
     :param clock: an ``IReactorTime``.
     :param create: makes a node's tunnel, which is not open yet; called anew for each attempt.  What it raises
-        (`TowerError`, ``OSError``, ``ValueError``) counts as a failed attempt.
+        is shown as why there is none.
     :param user: for the error when there is no tunnel.
     :param health: looks whether a tunnel works; see `HealthCheck`.
     :param epoch: returns the time of day, s since the epoch.
     :param choose: chooses one of several nodes that are as good as each other.
     :param on_change: called whenever what `states` or `is_up` say has changed, but for numbers of streams.
     :param counters: of attempts; shared by all lists of a process.
+    :param turns: who may open a tunnel now; several lists may share one.
     :param name: of the cluster, for log lines.
     """
 
@@ -75,6 +77,7 @@ class NodeTunnels:
         counters: OpenCounters | None = None,
         check_timeout: float = CHECK_TIMEOUT,
         grace: float = GRACE,
+        turns: Turns | None = None,
         name: str = "",
     ) -> None:
         self.user = user
@@ -83,6 +86,7 @@ class NodeTunnels:
         self._clock = clock
         self._choose = choose
         self._grace = grace
+        self._dials = 0
         self._places: dict[str, Place] = {}
         self._leaving: dict[Place, None] = {}
         self._closing: list[Deferred[None]] = []
@@ -93,7 +97,7 @@ class NodeTunnels:
             health=health,
             check_timeout=check_timeout,
             counters=self.counters,
-            turns=Turns(clock),
+            turns=turns or Turns(clock),
             cluster=name,
             changed=self._changed,
             gone=self._gone,
@@ -222,23 +226,40 @@ class NodeTunnels:
         :raise StreamRefused: through the Deferred: what the last node said that was asked.
         :raise TunnelLost: through the Deferred: the last one was lost meanwhile.
         """
+        if not self.is_up:
+            return fail(self.absence)
         names = _names(host)
-        plain = names[0]
+        self._dials += 1
+        address, number = join_address(names[0], port), self._dials
+        began = self._clock.seconds()
+        self._say("[{number:x}: {address}] Dialing...", number=number, address=address)
 
         def pick(asked: list[Place]) -> Place | None:
             usable = [place for place in self._places.values() if place.is_usable and place not in asked]
             return self._best(usable, names) if usable else None
 
-        if not self.is_up:
-            return fail(self.absence)
-        dial = NodeDial(self._clock, pick, plain, port)
-        dial.start()
-        return dial.done
+        def dialled(result: Any) -> Any:
+            duration = self._clock.seconds() - began
+            self._say(
+                "[{number:x}: {address}] Dialed in {duration:.6f}s.",
+                number=number,
+                address=address,
+                duration=duration,
+            )
+            return result
+
+        return NodeDial(self._clock, pick, names[0], port).start().addBoth(dialled)
+
+    def _say(self, text: str, **values: Any) -> None:
+        prefix = f"{self._shared.cluster}: " if self._shared.cluster else ""
+        self._log.debug("{prefix}" + text, prefix=prefix, **values)
 
     def _best(self, usable: list[Place], names: tuple[str, ...]) -> Place:
         """Return the node that is meant, else one that is well, else one that is at least there."""
         sure = [place for place in usable if not place.is_suspect]
         named = [place for place in sure if any(map(place.node.is_called, names))]
+        if not named:
+            self._say('SSH tunnel not found for address "{host}", picking random node', host=names[0])
         well = [place for place in sure if not place.is_degraded]
         return self._choose(named or well or sure or usable)
 

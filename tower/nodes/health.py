@@ -20,7 +20,7 @@ from tower.connecting import ConnectFailed
 from tower.errors import ConfigurationError, PeerError, TowerError
 from tower.pipes import Pipe
 from tower.policy import Upstream, join_address
-from tower.tlspipe import TLSPipe
+from tower.tlspipe import Resumption, TLSPipe
 
 #: How long one look may take, s; less than what a list allows for it, so that it can say what was wrong.
 TIMEOUT = 8.0
@@ -80,6 +80,18 @@ class _Look:
         error = failure.value
         self.is_alive = isinstance(error, StreamRefused) and error.reason != 0
         return failure
+
+
+class _EachTimeAnew(Resumption):
+    """Keeps no session: each look at one costs memory, and the next question is for another node."""
+
+    __slots__ = ()
+
+    def learn(self, tls: ssl.SSLObject, offered: ssl.SSLSession | None) -> None:
+        """Do not look."""
+
+
+_EACH_TIME_ANEW = _EachTimeAnew()
 
 
 class _Answer:
@@ -200,7 +212,7 @@ async def _secured(channel: Any, context: ssl.SSLContext | None, host: str, cloc
     if context is None:
         pipe: Pipe = channel
         return pipe
-    return await TLSPipe(channel, context, host, clock, timeout=TIMEOUT).secured
+    return await TLSPipe(channel, context, host, clock, _EACH_TIME_ANEW, timeout=TIMEOUT).secured
 
 
 def member_health(gate: Gate, clock: Any) -> HealthCheck:

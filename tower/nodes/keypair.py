@@ -72,9 +72,13 @@ class KeyPairFiles:
             self._derive()
 
     def _derive(self) -> None:
+        """Make the public half; where it cannot be written, as beside a mounted secret, do without."""
+        key = self.private()
         _log.info("Private key exists, but public key does not: {path}", path=str(self.public_path))
-        draft = _draft(self.public_path, _public_file(self.private()))
-        _put(draft, self.public_path)
+        try:
+            _put(_draft(self.public_path, _public_file(key)), self.public_path)
+        except ConfigurationError as error:
+            _log.warn("{error}; the private key is enough to log in", error=str(error))
 
     def _size(self, path: Path) -> int:
         """Return how much there is at *path*, B; a link that leads nowhere counts as something."""
@@ -124,11 +128,12 @@ class KeyPairFiles:
 
         :raise ConfigurationError: a file cannot be read, holds no such key, or the two are no pair.
         """
+        self._seen = self._identities()
         if not self._size(self.public_path):
             self._derive()
-        self._seen = self._identities()
-        line = _read_public(self.public_path)
-        if line != self.private().authorized_key:
+            self._seen = self._identities()
+        line = self.private().authorized_key
+        if self._size(self.public_path) and _read_public(self.public_path) != line:
             raise KeyUnusable(
                 f"{self.public_path} is not the public key of {self.path}: delete it, and it is made anew"
             )

@@ -10,6 +10,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.logger import Logger
 
+from tower.conch.nodeplace import words
 from tower.conch.nodetunnels import HEALTH_PERIOD, NodeTunnels
 from tower.errors import ClusterUnreachable, ConfigurationError, TowerError
 from tower.nodes.node import Node
@@ -282,6 +283,4 @@ class SSHTunneler(MultiService):
 
 
 def _why(error: Exception, timeout: float) -> str:
-    if isinstance(error, CancelledError):
-        return f"no answer in {timeout:g} s"
-    return " ".join((str(error) or type(error).__name__).split())[:500]
+    return f"no answer in {timeout:g} s" if isinstance(error, CancelledError) else words(error)
