@@ -1,0 +1,265 @@
+"""Kubelets as a target: who may is the member's to say, and what then goes there is the kept credential's."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.trust import common_name
+from tower.clientpair import load_pair
+from tower.pki import Authority, self_signed
+
+from .harness import Tower
+from .node_fleet_kit import CLUSTER, NodeFleet, message, wait_until_open
+from .person import Answer, Person
+from .programs import LOOPBACK
+
+DAY = 86400.0
+TOKEN = "what-the-proxy-keeps-for-beta"
+PATIENCE = 20.0  # s for an answer
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Notes each request; an API server that reviews access, or a kubelet that gives back what comes."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def handle_any(self) -> None:
+        """Answer."""
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.requests.append((self.command, self.path, self.headers, body))
+        if self.headers.get("Upgrade") == "echo":
+            self.echo()
+            return
+        answer = self.path.encode()
+        if self.path.endswith("/selfsubjectaccessreviews"):
+            user, wanted = self.headers["Impersonate-User"], json.loads(body)["spec"]["resourceAttributes"]
+            allowed = wanted["verb"] in self.server.rights.get(user, ())
+            answer = json.dumps({"status": {"allowed": allowed, "reason": "the test says so"}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer)
+
+    do_GET = do_POST = do_HEAD = do_DELETE = handle_any
+
+    def echo(self) -> None:
+        """Change the protocol, and give back what comes."""
+        self.send_response(101)
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Upgrade", "echo")
+        self.end_headers()
+        while data := self.connection.recv(4096):
+            self.connection.sendall(data)
+        self.close_connection = True
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    """With TLS, on loopback.
+
+    :param names: of its certificate.
+    :ivar requests: method, path, header and body of each so far.
+    :ivar rights: what each user may do at nodes: the verbs.
+    """
+
+    daemon_threads = True
+    rights: ClassVar[dict[str, tuple[str, ...]]] = {"jane": ("get",), "root": ("get", "create")}
+
+    def __init__(self, authority: Authority, names: list[str]) -> None:
+        super().__init__((LOOPBACK, 0), Handler)
+        issued = authority.server_certificate(names, DAY, time.time())
+        self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        load_pair(self._tls, issued.certificate_pem, issued.key_pem)
+        self.requests: list[tuple[str, str, Any, bytes]] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self.server_address[1])
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Shake hands where that keeps nobody waiting."""
+        try:
+            secure = self._tls.wrap_socket(request, server_side=True)
+        except OSError:
+            request.close()
+            return
+        super().process_request_thread(secure, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that broke."""
+
+    def stop(self) -> None:
+        """End it."""
+        self.shutdown()
+        self.server_close()
+
+
+class KubeletTests(SynchronousTestCase):
+    """A proxy, two nodes, an API server and a kubelet, which both nodes have on their loopback."""
+
+    def setUp(self) -> None:
+        """Start all of it."""
+        self.folder = Path(tempfile.mkdtemp(prefix="tower-kubelets-"))
+        self.addCleanup(shutil.rmtree, self.folder, True)
+        self.fleet = NodeFleet(self.folder / "fleet", 2)
+        self.addCleanup(self.fleet.stop)
+        self.fleet.start()
+        self.hosts = [node.host for node in self.fleet.nodes]
+        self.authority = self_signed(common_name("member"), DAY, time.time())
+        self.kubelets_authority = self_signed(common_name("kubelets"), DAY, time.time())
+        self.api = self.server(self.authority, [LOOPBACK])
+        self.kubelet = self.server(self.kubelets_authority, self.hosts)
+        self.tower = Tower(self.folder)
+        self.addCleanup(self.tower.stop)
+        self.tower.start()
+        self.fleet.add_to(self.tower, self.kubeconfig(), "--kubelet-port", str(self.kubelet.port))
+        wait_until_open(self.tower, self.fleet.nodes)
+        self.jane = self.tower.person(CLUSTER, "jane", "--group", "dev")
+        self.target = f"/targets/kubelet/{self.hosts[0]}"
+
+    def server(self, authority: Authority, names: list[str]) -> Server:
+        """Start one."""
+        server = Server(authority, names)
+        self.addCleanup(server.stop)
+        return server
+
+    def kubeconfig(self) -> Path:
+        """Return the proxy's way to the API server."""
+        cluster = {
+            "server": f"https://{LOOPBACK}:{self.api.port}",
+            "certificate-authority-data": base64.b64encode(self.authority.pem).decode(),
+        }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+            "current-context": "it",
+        }
+        path = self.folder / "member.kubeconfig"
+        path.touch(0o600)
+        path.write_text(json.dumps(config))
+        return path
+
+    def trust(self) -> None:
+        """Say who vouches for the kubelets."""
+        path = self.folder / "kubelets.crt"
+        path.write_bytes(self.kubelets_authority.pem)
+        self.tower.tower("cluster", "set", CLUSTER, "--kubelet-certificate-authority", str(path))
+
+    def reviews(self) -> list[tuple[str, str]]:
+        """Return who was reviewed, and for which verb."""
+        return [
+            (header["Impersonate-User"], json.loads(body)["spec"]["resourceAttributes"]["verb"])
+            for _, path, header, body in self.api.requests
+            if path.endswith("/selfsubjectaccessreviews")
+        ]
+
+    def test_who_may(self) -> None:
+        """The member says who may; then the kubelet sees the kept credential, and nothing of the user's."""
+        self.trust()
+        for _ in range(3):
+            answer = self.jane.get(f"{self.target}/stats/summary?only_cpu=true")
+            self.assertEqual((answer.status, answer.body), (200, b"/stats/summary?only_cpu=true"))
+        self.assertEqual(self.reviews(), [("jane", "get")])
+        self.assertEqual(len(self.kubelet.requests), 3)
+        for _, _, header, _ in self.kubelet.requests:
+            self.assertEqual(header.get_all("Authorization"), [f"Bearer {TOKEN}"])
+            self.assertEqual([name for name in header if name.lower().startswith("impersonate")], [])
+        answer = self.jane.request("POST", f"{self.jane.prefix}{self.target}/run/a/b/c", body=b"cmd=ls")
+        self.assertEqual(answer.status, 403)
+        self.assertIn(
+            f'nodes "{self.hosts[0]}" is forbidden: User "jane" cannot create resource "nodes/proxy" '
+            'in API group "" at the cluster scope: the test says so',
+            message(answer.body),
+        )
+        self.assertEqual(self.jane.get("/targets/kubelet/n9/pods").status, 404)
+        self.assertEqual(len(self.kubelet.requests), 3)
+        self.assertNotIn(TOKEN, self.tower.proxy.output())
+
+    def test_commands(self) -> None:
+        """Protocols that run commands go through, for those who may create; the method does not matter."""
+        self.trust()
+        path = f"{self.target}/exec/default/shell/main?command=ls"
+        self.assertIn(b" 403 ", self.upgrade(self.jane, path)[0])
+        root = self.tower.person(CLUSTER, "root")
+        head, stream = self.upgrade(root, path)
+        self.assertIn(b" 101 ", head)
+        sent = bytes(range(256)) * 400
+        stream.sendall(sent)
+        got = b""
+        while len(got) < len(sent):
+            got += stream.recv(65536)
+        self.assertEqual(got, sent)
+        stream.close()
+        self.assertEqual([request[1] for request in self.kubelet.requests], [path.removeprefix(self.target)])
+        self.assertEqual(self.reviews(), [("jane", "create"), ("root", "create")])
+
+    def upgrade(self, person: Person, path: str) -> tuple[bytes, ssl.SSLSocket]:
+        """Ask for another protocol; return the head of the answer and the connection."""
+        plain = socket.create_connection((person.host, person.port), PATIENCE)
+        stream = person.tls.wrap_socket(plain, server_hostname=person.host)
+        self.addCleanup(stream.close)
+        fields = [f"GET {person.prefix}{path} HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: echo"]
+        fields += [f"{name}: {value}" for name, value in person.headers().items()]
+        stream.sendall("\r\n".join([*fields, "", ""]).encode())
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            byte = stream.recv(1)
+            assert byte, head
+            head += byte
+        return head, stream
+
+    def test_verified(self) -> None:
+        """A kubelet that nobody vouches for gets no credential, unless somebody says so."""
+        answer = self.jane.get(f"{self.target}/pods")
+        self.assertEqual(answer.status, 503)
+        self.assertIn("certificate verify failed", message(answer.body))
+        self.assertIn("--kubelet-certificate-authority", message(answer.body))
+        self.assertEqual(self.kubelet.requests, [])
+        self.trust()
+        self.assertEqual(self.jane.get(f"{self.target}/pods").status, 200)
+        self.tower.tower(
+            *("cluster", "set", CLUSTER, "--kubelet-certificate-authority", ""),
+            "--insecure-skip-kubelet-tls-verify",
+        )
+        self.assertEqual(self.jane.get(f"{self.target}/pods").status, 200)
+
+    def test_switched_off(self) -> None:
+        """A kubelet is no target where that is switched off."""
+        self.tower.tower("cluster", "set", CLUSTER, "--kubelet-port", "0")
+        answer: Answer = self.jane.get(f"{self.target}/pods")
+        self.assertEqual(answer.status, 404)
+        self.assertEqual(self.reviews(), [])
+
+    def test_page(self) -> None:
+        """Whether nodes are looked after is told on both ports, to whoever asks."""
+        secure = ssl.create_default_context(cadata=self.jane.ca)
+        for connection in (
+            http.client.HTTPConnection(LOOPBACK, self.tower.port, timeout=PATIENCE),
+            http.client.HTTPSConnection(LOOPBACK, self.tower.secure_port, context=secure, timeout=PATIENCE),
+        ):
+            self.addCleanup(connection.close)
+            connection.request("GET", "/healthz/ssh-tunnel")
+            answer = connection.getresponse()
+            self.assertEqual((answer.status, answer.read()), (200, b"ok\n"))
