@@ -1,0 +1,178 @@
+"""The proxy's HTTP side: what is behind each of its ports, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList
+
+from tower.budget import Budget
+from tower.clock import TimeOfDay
+from tower.listening import ConnectionReactor
+from tower.nodes.clusters import NodeClusters
+from tower.periodic import periodic
+from tower.proxyoptions import Options
+from tower.proxyrecords import ProxyRecords
+from tower.proxytrust import ProxyTrust
+from tower.records import Watch
+from tower.tunnels import Tunnels
+from tower.v1.tokens import KIND as V1_TOKENS
+
+from .api import Api
+from .chain import Chain, identification, user_chain
+from .clusterproxy import ClusterProxies, KubernetesDoors, OpenDoors
+from .gateway import Gateway, Router
+from .identity import Authenticator
+from .issuing import Issuer, Published
+from .kubesphereport import KubeSphereDoors, KubeSpherePort
+from .router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort, TakeAgent
+from .sessions import SWEEP_PERIOD, Sessions
+from .standing import Rights
+from .towerapi import tower_api
+from .upstream import SWEEP_PERIOD as POOL_PERIOD
+from .upstream import ChannelPool
+
+#: How often to try again to open a cluster's port, s.
+RETRY_PORTS = 30.0
+
+
+class Gateways:
+    """:param sockets: a `tower.poller.Poller`.
+    :param take_agent: gets the connections of agents.
+    :param is_ready: says whether requests can be served.
+    :ivar front: behind the one TLS port.
+    :ivar plain: behind the port without TLS.
+    :ivar sessions: what people do now.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        sockets: Any,
+        day: TimeOfDay,
+        trust: ProxyTrust,
+        records: ProxyRecords,
+        tunnels: Tunnels,
+        nodes: NodeClusters,
+        budget: Budget,
+        take_agent: TakeAgent,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._options = options
+        self._sockets = sockets
+        self._day = day
+        self._trust = trust
+        self._records = records
+        self._budget = budget
+        self._watch: Watch | None = None
+        authenticator = Authenticator(records.credentials, day)
+        self.sessions = Sessions(authenticator)
+        self._pool = ChannelPool(tunnels)
+        self._chain = user_chain(authenticator, records.clusters.get)
+        self._rights = Rights(records.store, day.seconds)
+        self.front = self._gateway(
+            FrontDoor(
+                self._chain,
+                identification(authenticator),
+                self._api(tunnels, nodes),
+                take_agent,
+                self._rights,
+                is_ready,
+                ssh_tunnel=nodes.unhealthy,
+                kubelets=nodes.kubelets,
+            )
+        )
+        self.plain = self._gateway(PlainPort(take_agent, nodes.unhealthy))
+        self._proxies = ClusterProxies(records.clusters, self._kubernetes_doors(self._chain))
+        self._kubespheres = ClusterProxies(
+            records.clusters,
+            KubeSphereDoors(
+                ConnectionReactor(sockets, None),
+                options["kubesphere-host"],
+                options["kubesphere-ports"],
+                lambda name: self._gateway(KubeSpherePort(name)),
+            ),
+        )
+
+    def _gateway(self, router: Router) -> Gateway:
+        return Gateway(self._day, router, self._pool, self.sessions, budget=self._budget)
+
+    def _api(self, tunnels: Tunnels, nodes: NodeClusters) -> Api:
+        options, trust, records = self._options, self._trust, self._records
+        issuer = Issuer(
+            records.clusters,
+            records.credentials,
+            records.tokens,
+            None if options["require-v2"] else records.old_tokens,
+            trust.users,
+            trust.authority,
+            lambda: [key.fingerprint for key in trust.host_keys],
+            Published(
+                options["host"], options["publish-service-address"], options["secure-port"], options["port"]
+            ),
+            self._day,
+        )
+        return tower_api(
+            records.store,
+            records.clusters,
+            records.credentials,
+            records.tokens,
+            records.old_tokens,
+            tunnels,
+            issuer,
+            self._day,
+            records.accesses,
+            nodes.status,
+        )
+
+    def _kubernetes_doors(self, chain: Chain) -> KubernetesDoors:
+        return KubernetesDoors(
+            ConnectionReactor(self._sockets, self._trust.serving.context),
+            self._records.clusters,
+            self._options["host"],
+            lambda name: self._gateway(ClusterPort(chain, name, self._rights)),
+            self._open_doors(chain) if self._options["v1-open-ports"] else None,
+        )
+
+    def _open_doors(self, chain: Chain) -> OpenDoors:
+        """Return how the ports of clusters with old agents are open, and look again when tokens change."""
+        self._watch = self._records.store.watch(
+            V1_TOKENS, lambda event: self._proxies.resettle(str(event.record.value["cluster"]))
+        )
+        return OpenDoors(
+            lambda name: bool(self._records.old_tokens.tokens(name)),
+            ConnectionReactor(self._sockets, self._trust.serving.open_context),
+            lambda name: self._gateway(OpenClusterPort(chain, name, self._rights)),
+        )
+
+    def services(self, reactor: Any) -> list[Service]:
+        """Return what has to run beside the two ports."""
+        return [
+            self._proxies,
+            self._kubespheres,
+            periodic(reactor, 1.0, self._sweep),
+            periodic(reactor, SWEEP_PERIOD, self.sessions.sweep),
+            periodic(reactor, POOL_PERIOD, self._pool.sweep),
+            periodic(reactor, RETRY_PORTS, self._proxies.retry),
+            periodic(reactor, RETRY_PORTS, self._kubespheres.retry),
+        ]
+
+    def _sweep(self) -> None:
+        self.front.sweep()
+        self.plain.sweep()
+        self._proxies.sweep()
+        self._kubespheres.sweep()
+
+    async def drain(self, grace: float) -> None:
+        """Let requests finish for *grace* s, then end what is left, and close what nobody uses."""
+        stopping: Deferred[Any] = DeferredList([self.front.stop(grace), self.plain.stop(grace)])
+        await stopping
+        self._pool.stop()
+
+    def stop(self) -> None:
+        """Follow the records no longer."""
+        if self._watch is not None:
+            self._watch.stop()
+        self._rights.stop()
