@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, HOST_KEY
@@ -42,6 +43,14 @@ class UsualHostsTests(SynchronousTestCase):
             hosts.accepted(NODE, RIGHT)
             self.assertTrue(hosts.knows(NODE))
             self.assertEqual(hosts.algorithms(NODE)[0], ED25519)
+
+    def test_missing(self) -> None:
+        """That one of the usual files is not there is nothing to tell; that another one is not, is."""
+        for may_be_missing in (True, False):
+            with capturedLogs() as logs:
+                hosts = UsualHosts([KnownHosts(self.mktemp(), may_be_missing=may_be_missing)])
+                self.assertRaises(HostKeyUnknown, hosts.judge, NODE, RIGHT)
+            self.assertEqual(bool(logs), not may_be_missing)
 
     def test_nobody_knows(self) -> None:
         """A node that no file has is unknown, and the first file is the one to complete."""

@@ -123,10 +123,13 @@ class KnownHosts:
 
     A node is looked up by where it is reached and, if the file has nothing of that, by its name; with its
     port unless that is 22, and if the file has nothing of that, without, as OpenSSH does.
+
+    :param may_be_missing: that it is not there is not worth a word in the log.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, may_be_missing: bool = False) -> None:
         self.path = Path(path)
+        self._may_be_missing = may_be_missing
         self._stamp: object = None
         self._lines: Sequence[Line] = ()
         self._found: dict[Node, Sequence[Line]] = {}
@@ -195,7 +198,8 @@ class KnownHosts:
         except OSError as error:
             # gone or locked away for a moment, or for good: what was known is not trusted in the meantime
             stamp = problem = (error.strerror or str(error)).lower()
-            if stamp != self._stamp:
+            is_expected = self._may_be_missing and isinstance(error, FileNotFoundError)
+            if stamp != self._stamp and not is_expected:
                 _log.warn("cannot read known hosts: {path}: {reason}", path=str(self.path), reason=problem)
             self._stamp, self._lines, self._problem = stamp, (), f" (which cannot be read: {problem})"
             self._found.clear()

@@ -142,6 +142,10 @@ class NodeClusters(Service):
         running = self._running.get(name)
         if running is not None:
             running.renew_credential()
+            Deferred.fromCoroutine(self._report(running)).addErrback(self._not_reported, name)
+
+    def _not_reported(self, failure: Failure, name: str) -> None:
+        self._log.failure("cannot write the conditions of {cluster}", failure, cluster=name)
 
     # Looking at them
 
@@ -184,7 +188,7 @@ def _conditions(running: NodeCluster) -> Sequence[Condition]:
         message = running.tunneler.status().last_error or "Nodes or key were not looked after for too long."
         found.append(Condition(NODES_SYNCED, "False", "TooLongAgo", message, 0))
     else:
-        text = "The list of nodes is looked at, and the key is where it can be installed."
+        text = "The nodes are listed, and the key is installed where somebody can, as often as need be."
         found.append(Condition(NODES_SYNCED, "True", "Synced", text, 0))
     problem = running.gate.problem
     if problem:

@@ -171,8 +171,10 @@ class NodeCluster:
                 cluster=self.cluster.name,
             )
             return AnyHostKey()
-        named = [spec.known_hosts] if spec.known_hosts else KNOWN_HOSTS
-        known_hosts = UsualHosts([KnownHosts(Path(name).expanduser()) for name in named])
+        named, is_usual = ([spec.known_hosts], False) if spec.known_hosts else (KNOWN_HOSTS, True)
+        known_hosts = UsualHosts(
+            [KnownHosts(Path(name).expanduser(), may_be_missing=is_usual) for name in named]
+        )
         if spec.host_keys == "known-hosts":
             return known_hosts
         return PinnedHostKeys(self._known, known_hosts)
