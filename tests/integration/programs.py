@@ -76,6 +76,15 @@ def is_free(port: int) -> bool:
     return True
 
 
+def has_ipv6() -> bool:
+    """Say whether ::1 can be listened on."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 def script(name: str) -> str:
     """Return the path of a command that is installed beside this Python."""
     return str(Path(sys.executable).parent / name)

@@ -39,7 +39,7 @@ from .node_fleet_kit import (
     works,
 )
 from .person import Answer, Person
-from .programs import LOOPBACK, free_port, is_ready, wait_for
+from .programs import LOOPBACK, free_port, has_ipv6, is_ready, wait_for
 from .sshd import Sshd
 
 MIB = 2**20
@@ -48,6 +48,7 @@ CUT = 5.0  # s for streams to be cut
 NOTICE = 4 * harness.KEEPALIVE  # s for a node that hangs to be noticed
 DIAL = 12.0  # s that a request may wait for a node that hangs
 BURST = 200
+FORGET = r"tower (cluster forget-host-key \S+ [^\s'\",;]+)"
 PODS = "/api/v1/namespaces/default/pods"
 LOUD = "--v=9"
 TOKEN = f"the-agent-of-{CLUSTER}"
@@ -232,7 +233,7 @@ class LifeTests(NodeClusterTestCase):
         error = self.error()
         self.assertIn(fingerprint(first.host_keys[0]), error)
         self.assertTrue(works(jane))
-        found = re.search(r"tower (cluster forget-host-key \S+ [^\s'\",;]+)", error)
+        found = re.search(FORGET, error)
         assert found is not None, error
         self.tower.tower(*shlex.split(found[1]))
         look_now(self.tower)
@@ -421,6 +422,83 @@ class WatchedTests(NodeClusterTestCase):
         wait_until_open(self.tower, self.fleet.nodes, LISTED)
         wait_for("the key to be learned", lambda: proxy.output().count(learned) == 2)
         self.assertTrue(works(jane))
+
+
+class OddTests(NodeClusterTestCase):
+    """Nodes, keys and accounts that are not as usual."""
+
+    def test_restricted_account(self) -> None:
+        """An account that may reach the API server alone is enough; a node that lets nobody is passed by."""
+        port = self.backend.ports[CLUSTER]["https"]
+        line = self.fleet.key_file.with_suffix(".pub").read_text()
+        may, may_not = self.fleet.nodes
+        may.authorize(f'restrict,port-forwarding,permitopen="{LOOPBACK}:{port}" {line}')
+        may_not.authorize(f'restrict,port-forwarding,permitopen="{LOOPBACK}:1" {line}')
+        jane = self.added("--target", f"web={LOOPBACK}:{self.backend.ports[CLUSTER]['http']}")
+        self.assertEqual([jane.get("/ping").status for _ in range(30)], [200] * 30)
+        answer = jane.get("/targets/web/ping")
+        self.assertEqual(answer.status, 403)
+        self.assertIn("prohibited", message(answer.body))
+
+    def test_key_file_lost(self) -> None:
+        """Without the key a tunnel that is open stays, a new one says why not, until the key is back."""
+        jane = self.added()
+        elsewhere = self.folder / "id"
+        self.fleet.key_file.rename(elsewhere)
+        self.fleet.key_file.mkdir()  # so that nobody makes another one
+        first = self.fleet.nodes[0]
+        first.cut()
+        wait_for("the complaint", lambda: "SSH key" in self.error(), CAME_UP, 0.1)
+        self.assertIn(str(self.fleet.key_file), self.error())
+        self.assertTrue(works(jane))
+        self.fleet.key_file.rmdir()
+        elsewhere.rename(self.fleet.key_file)
+        look_now(self.tower)
+        wait_until_open(self.tower, self.fleet.nodes)
+
+    def test_ipv6(self) -> None:
+        """A node with an IPv6 address is a node as others are, and so is one that is called by its name."""
+        if not has_ipv6():
+            self.skipTest("this machine has no ::1")
+        line = self.fleet.key_file.with_suffix(".pub").read_text()
+        node = Sshd(self.folder / "six", host="::1", authorized=[line])
+        self.addCleanup(node.kill)
+        node.start()
+        named = Sshd(self.folder / "named", authorized=[line])
+        self.addCleanup(named.kill)
+        named.start()
+        lines = [node.known_hosts_line(), named.known_hosts_line("localhost")]
+        self.fleet.known_hosts.write_text("".join(lines))
+        self.fleet.add_to(self.tower, self.kubeconfig, nodes=[node])
+        jane = self.tower.person(CLUSTER, "jane")
+        wait_until_open(self.tower, [node])
+        self.assertTrue(works(jane))
+        self.tower.tower("cluster", "set", CLUSTER, "--nodes", f"localhost:{named.port}")
+        wait_for_states(self.tower, {f"localhost:{named.port}": "open"})
+        self.assertTrue(works(jane))
+
+    def test_one_host(self) -> None:
+        """Nodes on one host, each at a port of its own, are kept apart, and so are their host keys."""
+        line = self.fleet.key_file.with_suffix(".pub").read_text()
+        nodes = [Sshd(self.folder / f"same-{number}", authorized=[line]) for number in range(3)]
+        for node in nodes:
+            self.addCleanup(node.kill)
+            node.start()
+        self.fleet.write_known_hosts([])
+        jane = self.added("--ssh-host-keys", "accept-new", nodes=nodes)
+        nodes[0].stop()
+        nodes[0].change_host_keys()
+        nodes[0].start()
+        look_now(self.tower)
+        wait_for_states(
+            self.tower, {node.address: "failed" if node is nodes[0] else "open" for node in nodes}
+        )
+        self.assertTrue(works(jane))
+        found = re.search(FORGET, ssh_status(self.tower)["nodes"][0]["error"])
+        assert found is not None
+        told = self.tower.tower(*shlex.split(found[1]))
+        self.assertIn(nodes[0].address, told)
+        self.assertNotIn(nodes[1].address, told)
 
 
 class RealTests(NodeClusterTestCase):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from . import harness
-from .programs import LOOPBACK, Program, free_port, script, wait_for
+from .programs import LOOPBACK, Program, free_port, has_ipv6, script, wait_for
 
 MIB = 2**20
 TIMEOUT = 30.0  # s
@@ -239,7 +239,7 @@ class NetworkTests(harness.TowerTestCase):
 
     def test_ipv6(self) -> None:
         """Proxy, agent and people meet on ::1."""
-        if not socket.has_ipv6 or not has_ipv6():
+        if not has_ipv6():
             self.skipTest("this machine has no ::1")
         self.tower.proxy.stop()
         self.tower.proxy = self.tower.proxy_program("--host=::1")
@@ -265,12 +265,3 @@ class NetworkTests(harness.TowerTestCase):
             plain = socket.create_connection((LOOPBACK, self.tower.secure_port), TIMEOUT)
             with context.wrap_socket(plain, server_hostname=LOOPBACK) as secure:
                 self.assertEqual((secure.selected_alpn_protocol(), secure.version()), ("http/1.1", version))
-
-
-def has_ipv6() -> bool:
-    """Say whether ::1 can be listened on."""
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True

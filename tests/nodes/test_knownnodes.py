@@ -241,7 +241,7 @@ class PinnedHostKeysTests(NodesTestCase):
             "node-2",
             fingerprint(ED25519),
             fingerprint(OTHER),
-            "tower cluster forget-host-key beta node-2",
+            "tower cluster forget-host-key beta 10.0.0.12:2222",
         ):
             self.assertIn(text, str(error))
         self.assertEqual(error.fingerprint, fingerprint(OTHER))

@@ -122,7 +122,7 @@ class PinnedHostKeys:
                 f"{named(node)} showed the host key {described(blob)}, not {described(pinned)}, which it had "
                 "when it was first connected to: either somebody is in between, or the node was made anew; "
                 "compare it with what `ssh-keygen -lf` says on the node itself, and if it is right: "
-                f"tower cluster forget-host-key {self._known.cluster} {node.name}",
+                f"tower cluster forget-host-key {self._known.cluster} {node.address}",
                 fingerprint(blob),
             )
 
