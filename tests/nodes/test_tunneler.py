@@ -7,6 +7,7 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from zope.interface import implementer
 
 from tests.nodes.tunnelers import LINE, TunnelerCase
+from tower.cloud.errors import NotImplementedByCloud
 from tower.conch.nodetunnels import NoTunnels
 from tower.errors import ClusterUnreachable, ConfigurationError
 from tower.nodes.node import Node
@@ -149,6 +150,19 @@ class KeyTests(Logged):
         self.pass_time(300)
         status = self.tunneler.status()
         self.assertEqual((status.last_error, status.last_key_install), ("", 1_000_300.0))
+
+    def test_a_cloud_that_cannot(self) -> None:
+        """It is said, and does not count as a key that lags."""
+        self.install_result = NotImplementedByCloud("unimplemented: too long")
+        self.run_up()
+        self.pass_time(1200)
+        self.assertIn("beta: Won't attempt to install ssh key: unimplemented: too long", self.events)
+        self.assertEqual(self.tunneler.status().last_error, "unimplemented: too long")
+        self.assertEqual(self.tunneler.seconds_since_ssh_key_sync(), 0)
+        self.tunneler.check_healthy()
+        self.install_result = None
+        self.pass_time(300)
+        self.assertEqual(self.tunneler.status().last_error, "")
 
     def test_one_that_hangs(self) -> None:
         """It is given up after 2 min."""

@@ -10,6 +10,7 @@ from twisted.application.service import MultiService
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.logger import Logger
 
+from tower.cloud.errors import NotImplementedByCloud
 from tower.conch.nodeplace import words
 from tower.conch.nodetunnels import HEALTH_PERIOD, NodeTunnels
 from tower.errors import ClusterUnreachable, ConfigurationError, TowerError
@@ -229,6 +230,10 @@ class SSHTunneler(MultiService):
             return
         try:
             await self._install(self.user, line)
+        except NotImplementedByCloud as error:
+            self._key_error, self._key_lags_since = str(error), None  # as without anybody to install it
+            self._say(self._log.warn, "Won't attempt to install ssh key: {error}", error=self._key_error)
+            return
         except Exception as error:  # noqa: BLE001 (whatever it is, it is tried again)
             if self.running:
                 self._key_error = _why(error, INSTALL_TIMEOUT)
