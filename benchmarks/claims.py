@@ -106,8 +106,9 @@ def _nodes() -> Iterator[Claim]:
     for name in ("node", "node-gcm"):
         for row in (f"{name}-{direction}-{streams}" for direction in _BOTH for streams in (1, 8)):
             yield Claim(row, row, LOCAL, 0.8, 1)
-        for row in (f"{name}-{what}" for what in ("32", "1", "new")):
+        for row in (f"{name}-{what}" for what in ("32", "1")):
             yield Claim(row, row, LOCAL, 1, 1.2)
+        yield Claim(f"{name}-new", f"{name}-new", LOCAL, 0.6, 1)
 
 
 def _cost(row: str, part: str, against: str, must: float, aim: float, what: str) -> Claim:

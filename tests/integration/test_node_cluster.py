@@ -438,7 +438,7 @@ class OddTests(NodeClusterTestCase):
         self.assertEqual([jane.get("/ping").status for _ in range(30)], [200] * 30)
         answer = jane.get("/targets/web/ping")
         self.assertEqual(answer.status, 403)
-        self.assertIn("prohibited", message(answer.body))
+        self.assertIn("PermitOpen", message(answer.body))
 
     def test_key_file_lost(self) -> None:
         """Without the key a tunnel that is open stays, a new one says why not, until the key is back."""
