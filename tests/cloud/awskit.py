@@ -92,13 +92,11 @@ class AWSTestCase(SynchronousTestCase):
     ) -> Instances:
         """Return the instances of such a provider."""
         found = self.provider(text, environ, region=region).instances()
-        assert found is not None
         return found
 
     def zones(self, text: str = "KubernetesClusterID = beta") -> Zones:
         """Return the zones of such a provider."""
         found = self.provider(text).zones()
-        assert found is not None
         return found
 
     def session(self, reactor: Any) -> CloudSession:

@@ -185,7 +185,6 @@ class QuestionsTest(AWSTestCase):
             ("VPC = vpc-1", ENVIRON),
         ):
             found = self.provider(text, environ, region="").instances()
-            assert found is not None
             self.assertEqual(len(self.finish(found.list_instances())), 3)
         self.assertEqual(self.aws.resource.count("GET", "placement/region"), 1)
 
@@ -238,7 +237,6 @@ class TroubleTest(AWSTestCase):
         slow = type("Slow", (), {"seconds": lambda _: self.clock.seconds() - 600})()
         provider.initialize(self.clock, time_of_day=slow)
         found = provider.instances()
-        assert found is not None
         error = self.assertRaises(AWSError, self.finish, found.list_instances())
         self.assertIn("this machine's clock", str(error))
 
@@ -278,7 +276,6 @@ class TroubleTest(AWSTestCase):
         self.aws.resource.faults = [Fault(None, 1000)]
         provider = self.provider()
         found = provider.instances()
-        assert found is not None
         self.clock.callLater(1, provider.stop)
         self.assertRaises(CancelledError, self.finish, found.list_instances(), 10)
 
@@ -288,7 +285,6 @@ class TroubleTest(AWSTestCase):
         self.aws.credentials[KEY] = Credentials("another", token)
         provider = self.provider(environ={**ENVIRON, "AWS_SESSION_TOKEN": token})
         found = provider.instances()
-        assert found is not None
         with logged() as lines:
             texts = [str(self.assertRaises(AWSError, self.finish, found.list_instances()))]
             quoted = self.aws.resource.refused[-1][1].body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
 from tower.cloud.errors import CloudError, CloudUnreachable, InstanceNotFound
 from tower.cloud.publickey import BadPublicKey
@@ -79,6 +79,19 @@ class EverywhereTest(AWSTestCase):
         self.assertEqual(self.aws.resource.count("POST", CONNECT_PATH), 8)
         installing.cancel()
         self.failureResultOf(installing)
+
+    def test_stopped(self) -> None:
+        """A provider that is stopped while it pushes asks nobody any more."""
+        self.aws.machines = [Machine(f"i-{number:017x}", f"10.1.0.{number}") for number in range(20)]
+        self.aws.resource.faults = [Fault(None, 1000, CONNECT_PATH)]
+        provider = self.provider()
+        found = provider.instances()
+        installing = Deferred.fromCoroutine(found.add_ssh_key_to_all_instances("tower", KEY))
+        self.clock.advance(1)
+        provider.stop()
+        self.failureResultOf(installing, CancelledError)
+        self.clock.pump([10] * 30)
+        self.assertEqual(self.aws.resource.count("POST", CONNECT_PATH), 8)
 
     def test_keys_that_are_none(self) -> None:
         """A key of another kind than Instance Connect takes, too long a one, or none is refused here."""

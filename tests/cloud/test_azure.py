@@ -358,7 +358,6 @@ class TroubleTest(AzureTestCase):
         """A provider that is stopped gives up what it asks."""
         provider = self.provider()
         found = provider.instances()
-        assert found is not None
         self.azure.resource.faults = [Fault(None, 1000, "/subscriptions/")]
         self.clock.callLater(1, provider.stop)
         self.assertRaises(CancelledError, self.finish, found.list_instances(), 10)
@@ -367,7 +366,6 @@ class TroubleTest(AzureTestCase):
         """Neither the secret nor a token is in an error, in the log or in a repr."""
         provider = self.provider()
         found = provider.instances()
-        assert found is not None
         with logged() as lines:
             self.finish(found.list_instances())
             self.azure.resource.faults = [Fault(Reply(503), 1000)]

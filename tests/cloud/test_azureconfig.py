@@ -10,6 +10,8 @@ from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudConfigError, CloudError
 from tower.cloud.interfaces import Zone
 
+from .asking import logged
+
 YAML = """\
 # of the portal
 tenantId: 99999999-8888-7777-6666-555555555555
@@ -60,6 +62,13 @@ class ConfigTest(SynchronousTestCase):
         )
         self.assertEqual((own.manager, own.login), ("http://127.0.0.1:1", "http://[::1]:2"))
         self.assertEqual(own.audience, "http://127.0.0.1:1/")
+
+    def test_in_the_clear(self) -> None:
+        """That credentials travel in the clear is said, unless they stay on this machine."""
+        for url, wanted in (("http://arm.example", 1), ("http://127.0.0.1:1", 0), ("https://arm.example", 0)):
+            with logged() as lines:
+                read(f"{YAML}resourceManagerEndpoint: {url}\n")
+            self.assertEqual(sum("NOT SECURE" in line for line in lines), wanted)
 
     def test_wrong(self) -> None:
         """What is wrong is said with file and line, and never with a value that may be secret."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from twisted.internet.defer import CancelledError, Deferred
+
 from tower.cloud.azurekeys import NAME
 from tower.cloud.errors import CloudError, CloudUnreachable
 from tower.cloud.publickey import BadPublicKey
@@ -143,6 +145,19 @@ class InstallTest(AzureTestCase):
         """An operation that is said to be somewhere else is not followed: no token goes there."""
         self.azure.elsewhere = "http://evil.example"
         self.assertIn("no token goes there", self.error())
+
+    def test_stopped(self) -> None:
+        """A provider that is stopped while the extension runs asks nobody any more."""
+        provider = self.provider()
+        found = provider.instances()
+        installing = Deferred.fromCoroutine(found.add_ssh_key_to_all_instances("tower", KEY))
+        self.clock.pump([1] * 20)
+        provider.stop()
+        self.failureResultOf(installing, CancelledError)
+        before = len(self.azure.resource.asks)
+        self.clock.pump([10] * 100)
+        self.assertEqual(len(self.azure.resource.asks), before)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_none_runs(self) -> None:
         """Where no machine runs, that is said."""

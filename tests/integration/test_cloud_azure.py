@@ -52,7 +52,6 @@ class AzureTests(CloudNodeTestCase):
         provider.initialize(reactor)
         self.addCleanup(provider.stop)
         found = provider.instances()
-        assert found is not None
         return found
 
     async def install(self, instances: Instances) -> None:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cloud.awskit import config as aws_config
+from tests.cloud.standins.aws import KEY as ACCESS_KEY
+from tests.cloud.standins.aws import SECRET as AWS_SECRET
+from tests.cloud.standins.azure import SECRET as AZURE_SECRET
+from tests.cloud.standins.azure import configuration as azure_config
 from tests.cloud.standins.gce import PROJECT
 from tests.cloud.standins.openstack import PASSWORD
 
@@ -27,6 +32,7 @@ class CloudClusterTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Start nodes, a cluster behind them, and Tower."""
+        self.names = {"node-1", "node-2"}
         self.folder = Path(tempfile.mkdtemp(prefix="tower-clouds-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.fleet = NodeFleet(self.folder / "fleet", 0)
@@ -86,7 +92,7 @@ class CloudClusterTests(SynchronousTestCase):
         jane = self.tower.person(CLUSTER, "jane")
         wait_until_open(self.tower, self.fleet.nodes, 2 * NOTICED)
         self.assertTrue(works(jane))
-        self.assertEqual({"node-1", "node-2"}, {each["name"] for each in ssh_status(self.tower)["nodes"]})
+        self.assertEqual(self.names, {each["name"] for each in ssh_status(self.tower)["nodes"]})
         old = [node.authorized_keys.read_text() for node in self.fleet.nodes]
 
         fresh = self.key.with_suffix(".fresh")
@@ -124,3 +130,19 @@ class CloudClusterTests(SynchronousTestCase):
         login = f"username = tower\npassword = {PASSWORD}\ndomain-name = Default\ntenant-name = demo\n"
         config = f"[Global]\nauth-url = {place}/identity\nregion = RegionOne\n{login}"
         self.check("openstack", config, "gAAAA", PASSWORD)
+
+    def test_aws(self) -> None:
+        """EC2: by Instance Connect, for each dial."""
+        place = f"http://{LOOPBACK}:{self.start_cloud('aws')}"
+        file = self.folder / "credentials"
+        file.write_text(
+            f"[default]\naws_access_key_id = {ACCESS_KEY}\naws_secret_access_key = {AWS_SECRET}\n"
+        )
+        self.names = {"ip-127-0-1-1.ec2.internal", "ip-127-0-1-2.ec2.internal"}
+        text = f"KubernetesClusterID = beta\nSharedCredentialsFile = {file}"
+        self.check("aws", aws_config(text, host=place), AWS_SECRET, "Signature=")
+
+    def test_azure(self) -> None:
+        """Azure: by the extension VMAccess."""
+        place = f"http://{LOOPBACK}:{self.start_cloud('azure')}"
+        self.check("azure", azure_config(place), AZURE_SECRET, "token.of-azure")

@@ -33,6 +33,7 @@ from tower.cloud.interfaces import (
     Zone,
 )
 from tower.cloud.session import CloudSession
+from tower.cloud.underway import UnderWay
 
 _THERE = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
 
@@ -59,7 +60,7 @@ class AWS:
     """See `ICloudProvider`.
 
     :param environ: where credentials and the region may be.
-    :param ask: makes what asks the cloud, for a reactor.
+    :param ask: makes a session for a reactor; None: one that verifies HTTPS.
     :param key_life: how long the cloud keeps a key on an instance, s.
     """
 
@@ -68,7 +69,7 @@ class AWS:
         config: AWSConfig,
         *,
         environ: Mapping[str, str] = os.environ,
-        ask: Callable[[Any], CloudSession] = CloudSession,
+        ask: Callable[[Any], CloudSession] | None = None,
         key_life: float = KEY_LIFE,
     ) -> None:
         self._config = config
@@ -89,23 +90,32 @@ class AWS:
         :param time_of_day: its ``seconds()`` count from the epoch; None: this machine's.
         """
         clock = time_of_day or TimeOfDay(reactor)
-        self._session = self._ask(reactor)
+        self._session = (self._ask or self._verifying)(reactor)
         metadata = Metadata(self._session, reactor, self._config.metadata_in(self._environ))
         cloud = Cloud(self._config, self._environ, self._session, reactor, clock, metadata)
         self._instances = Instances(cloud, reactor, self._key_life)
         self._zones = Zones(cloud, self._instances)
 
+    def _verifying(self, reactor: Any) -> CloudSession:
+        return CloudSession(reactor, ca_file=self._environ.get("AWS_CA_BUNDLE", ""))
+
     def stop(self) -> None:
         """See `ICloudProvider`."""
+        if self._instances is not None:
+            self._instances.stop()
         if self._session is not None:
             self._session.stop()
 
-    def instances(self) -> Instances | None:
+    def instances(self) -> Instances:
         """See `ICloudProvider`."""
+        if self._instances is None:
+            raise CloudError("the provider is not initialized")
         return self._instances
 
-    def zones(self) -> Zones | None:
+    def zones(self) -> Zones:
         """See `ICloudProvider`."""
+        if self._zones is None:
+            raise CloudError("the provider is not initialized")
         return self._zones
 
     def clusters(self) -> None:
@@ -200,6 +210,11 @@ class Instances:
     def __init__(self, cloud: Cloud, clock: IReactorTime, key_life: float) -> None:
         self._cloud = cloud
         self._keys = InstanceConnect(clock, cloud.instance_connect, self._look, key_life)
+        self._under_way = UnderWay()
+
+    def stop(self) -> None:
+        """Install no more keys."""
+        self._under_way.stop()
 
     async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
         """See `IInstances`."""
@@ -223,11 +238,11 @@ class Instances:
 
     async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
         """See `IInstances`: each instance has the key for 60 s; `prepare_dial` has it renewed."""
-        await self._keys.push_to_all(user, key)
+        await self._under_way.do(self._keys.push_to_all(user, key))
 
     async def prepare_dial(self, user: str, key: bytes, host: str) -> None:
         """See `ISSHKeyLease`."""
-        await self._keys.prepare(user, key, host)
+        await self._under_way.do(self._keys.prepare(user, key, host))
 
     async def current_node_name(self, hostname: str) -> str:
         """See `IInstances`: EC2's private DNS name, whatever *hostname* is."""

@@ -14,10 +14,11 @@ from tower.cloud.azurekeys import VMAccess
 from tower.cloud.azuremachines import Machine, path_of, read_machine, zone_of
 from tower.cloud.azuretokens import Tokens, read_compute
 from tower.cloud.configtext import ConfigText
-from tower.cloud.errors import CloudConfigError, InstanceNotFound
+from tower.cloud.errors import CloudConfigError, CloudError, InstanceNotFound
 from tower.cloud.interfaces import ICloudProvider, IInstances, Instance, IZones, NodeAddress, Zone
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
+from tower.cloud.underway import UnderWay
 
 _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "resourcenotfound"))
 
@@ -36,7 +37,7 @@ def make(config: ConfigText | None) -> Azure:
 class Azure:
     """See `ICloudProvider`.
 
-    :param ask: makes what asks the cloud, for a reactor.
+    :param ask: makes a session for a reactor.
     """
 
     def __init__(self, config: AzureConfig, *, ask: Callable[[Any], CloudSession] = CloudSession) -> None:
@@ -60,15 +61,21 @@ class Azure:
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
+        if self._instances is not None:
+            self._instances.stop()
         if self._session is not None:
             self._session.stop()
 
-    def instances(self) -> Instances | None:
+    def instances(self) -> Instances:
         """See `ICloudProvider`."""
+        if self._instances is None:
+            raise CloudError("the provider is not initialized")
         return self._instances
 
-    def zones(self) -> Zones | None:
+    def zones(self) -> Zones:
         """See `ICloudProvider`."""
+        if self._zones is None:
+            raise CloudError("the provider is not initialized")
         return self._zones
 
     def clusters(self) -> None:
@@ -94,6 +101,11 @@ class Instances:
         self._inventory = inventory
         self._config = config
         self._keys = VMAccess(manager, inventory.look)
+        self._under_way = UnderWay()
+
+    def stop(self) -> None:
+        """Install no more keys."""
+        self._under_way.stop()
 
     async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
         """See `IInstances`."""
@@ -117,7 +129,7 @@ class Instances:
 
     async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
         """See `IInstances`: takes minutes for each new key; the user may do everything, by sudo."""
-        await self._keys.install(user, key)
+        await self._under_way.do(self._keys.install(user, key))
 
     async def current_node_name(self, hostname: str) -> str:
         """See `IInstances`."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from attrs import field, frozen
+from twisted.logger import Logger
 
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudConfigError
@@ -24,6 +27,8 @@ _CLOUDS = {
     "azureusgovernmentcloud": ("https://login.microsoftonline.us", "https://management.usgovcloudapi.net"),
     "azureusgovernment": ("https://login.microsoftonline.us", "https://management.usgovcloudapi.net"),
 }
+
+_log = Logger()
 
 # What goes into paths of URLs as it is.
 _GROUP = re.compile(r"[\w.()-]{1,90}")
@@ -88,9 +93,22 @@ def read_azure_config(config: ConfigText) -> AzureConfig:
         metadata=given.url("metadataEndpoint") or METADATA,
         cache=given.number("vmCacheTTLInSeconds", 60),
     )
+    for url in (found.login, found.manager):
+        if url.startswith("http://") and not _is_here(urlsplit(url).hostname or ""):
+            _log.warn(
+                "NOT SECURE: {url} is not https://: whoever is on the way can read our credentials", url=url
+            )
     if found.group.endswith("."):
         raise given.wrong("resourceGroup", "resourceGroup is not valid")
     return found
+
+
+def _is_here(host: str) -> bool:
+    """Tell whether what is sent to *host* stays on this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class _Keys:

@@ -85,6 +85,7 @@ class Machine:
     scale_set: str = ""
     number: str = ""
     extensions: dict[str, Extension] = field(factory=dict)
+    keys: list[str] = field(factory=list)
 
     @property
     def path(self) -> str:
@@ -388,6 +389,7 @@ class Azure:
             extension.state = "Succeeded"
             extension.runs += 1
             settings = extension.properties["protectedSettings"]
+            operation.machine.keys.append(settings["ssh_key"])
             self._on_key(settings["username"], settings["ssh_key"])
 
     def _operation(self, ask: Ask) -> Reply:

@@ -14,6 +14,12 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.web.server import Site
 
+from tower.clock import TimeOfDay
+
+from .aws import AWS
+from .aws import Machine as EC2Instance
+from .azure import Azure
+from .azure import Machine as VirtualMachine
 from .gce import GCE, Machine
 from .openstack import OpenStack, Server
 from .rest import RestResource
@@ -58,10 +64,35 @@ def openstack(folder: Path, user: str, machines: dict[str, str], url: str) -> Re
     return cloud.resource
 
 
+def aws(folder: Path, user: str, machines: dict[str, str], url: str) -> RestResource:
+    """Return EC2 with these machines; keys are gone from them after a minute, as AWS has it."""
+
+    def show(told: str, key: str) -> None:
+        for name, machine in zip(machines, cloud.machines, strict=True):
+            write(folder, name, cloud.keys(machine.id, user))
+
+    cloud = AWS(TimeOfDay(_reactor), on_key=show, on_key_gone=show)
+    cloud.machines = [EC2Instance(f"i-{n:017x}", address) for n, address in enumerate(machines.values())]
+    return cloud.resource
+
+
+def azure(folder: Path, user: str, machines: dict[str, str], url: str) -> RestResource:
+    """Return Azure with these machines."""
+
+    def give(told: str, key: str) -> None:
+        for machine in cloud.machines:
+            write(folder, machine.name, machine.keys)
+
+    cloud = Azure(TimeOfDay(_reactor), on_key=give)
+    cloud.machines = [VirtualMachine(name, address) for name, address in machines.items()]
+    cloud.work_time, cloud.patience = 0.5, "1"
+    return cloud.resource
+
+
 def main(kind: str, port: str, folder: str, user: str, *machines: str) -> None:
     """Serve until somebody ends it."""
     reactor: Any = _reactor
-    make = {"gce": gce, "openstack": openstack}[kind]
+    make = {"aws": aws, "azure": azure, "gce": gce, "openstack": openstack}[kind]
     resource = make(
         Path(folder), user, dict(each.split("=", 1) for each in machines), f"http://{LOOPBACK}:{port}"
     )
