@@ -345,6 +345,11 @@ class AuthorizeTests(KubeletsCase):
         self.nodes.nodes = []
         self.assertTrue(str(self.refused(node="n9")).endswith("it has none"))
 
+    def test_names_go_first(self) -> None:
+        """The node of that name is meant, and not one that has it as an alias."""
+        self.nodes.nodes.insert(0, Node("h3", 22, "n3", frozenset({"n1"})))
+        self.assertEqual(self.authorize(node="n1")["name"], "n1")
+
     def test_ambiguous_paths(self) -> None:
         """A path that a kubelet could read as another is refused."""
         for path in (

@@ -79,15 +79,7 @@ class NodeClusters(Service):
 
     def readings(self) -> dict[str, Reading]:
         """Return what Prometheus is told, by cluster."""
-        return {
-            each.cluster.name: Reading(
-                opens=each.counters.open_count,
-                failures=each.counters.open_fail_count,
-                since_sync=each.tunneler.seconds_since_sync(),
-                states=[node.state for node in each.tunnels.states()],
-            )
-            for each in self
-        }
+        return {each.cluster.name: Reading.of(each.tunneler) for each in self}
 
     def kubelets(self, name: str) -> Kubelets | None:
         """Return the kubelets of a cluster, if they are a target."""

@@ -93,14 +93,14 @@ class Kubelets:
         self._trust: tuple[object, ssl.SSLContext] | None = None
 
     def find(self, name: str) -> Node:
-        """Return the node that is called *name*.
+        """Return the node that is called *name*; before others the one that the cluster calls so.
 
         :raise Refusal: there is none; it names some that there are.
         """
         nodes = self._nodes.nodes
-        for node in nodes:
-            if node.is_called(name):
-                return node
+        called = [node for node in nodes if node.is_called(name)]
+        if called:
+            return next((node for node in called if node.name == name), called[0])
         names = [node.name for node in nodes]
         known = ", ".join(names[:_NAMED]) or "none"
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

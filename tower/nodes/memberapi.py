@@ -12,28 +12,22 @@ from urllib.parse import quote
 
 from attrs import field, frozen
 from twisted.internet.address import HostnameAddress
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TooLate
-from twisted.internet.error import ConnectError, ConnectionClosed
-from twisted.internet.interfaces import IConsumer, IProtocol, IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.web.client import (
     URI,
     Agent,
     HTTPConnectionPool,
-    RequestGenerationFailed,
     RequestTransmissionFailed,
-    ResponseDone,
-    ResponseFailed,
     ResponseNeverReceived,
 )
-from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer, IResponse
+from twisted.web.iweb import IAgentEndpointFactory, IResponse
 from zope.interface import implementer
 
-from tower.errors import PeerError, TowerError
+from tower.errors import TowerError
+from tower.nodes.answers import NO_ANSWER, Body, read_body, why
 from tower.pipes import Pipe
 from tower.policy import Upstream
 from tower.transport import connected
@@ -195,8 +189,8 @@ class MemberAPI:
         asking.addTimeout(self._timeout, self._reactor, _too_late)
         try:
             return await asking
-        except _NO_ANSWER as e:
-            raise MemberAPIError(method, _bare(path), 0, _why(e)) from None
+        except NO_ANSWER as e:
+            raise MemberAPIError(method, _bare(path), 0, why(e)) from None
 
     async def _ask(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
@@ -207,14 +201,12 @@ class MemberAPI:
             if not repeatable:
                 raise
             response = await self._send(method, target, headers, body)
-        collector = _Collector(self._limit)
-        response.deliverBody(collector)
-        return Answer(response.code, await collector.done)
+        return Answer(response.code, await read_body(response, self._limit))
 
     def _send(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None
     ) -> Deferred[IResponse]:
-        return self._agent.request(method, target, headers, None if body is None else _Body(body))
+        return self._agent.request(method, target, headers, None if body is None else Body(body))
 
     def close(self) -> None:
         """Close the connections that wait for another question."""
@@ -260,13 +252,6 @@ def _too_late(_result: object, timeout: float) -> None:
     raise TooLate(f"it took longer than {timeout:g} s")
 
 
-def _why(error: BaseException) -> str:
-    """Say what happened, from inside whatever Twisted's client wrapped it in."""
-    while reasons := getattr(error, "reasons", None):
-        error = reasons[0].value
-    return str(error) or type(error).__name__
-
-
 @implementer(IAgentEndpointFactory)
 class _Always:
     """Leads to the same place whatever the URL says."""
@@ -294,79 +279,6 @@ class _Opened:
         return await self._open_pipe(), b""
 
 
-@implementer(IBodyProducer)
-class _Body:
-    """A body that is there already."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.length = len(data)
-
-    def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        """Send all of it."""
-        consumer.write(self._data)
-        return succeed(None)
-
-    def pauseProducing(self) -> None:
-        """Nothing is left to send."""
-
-    def resumeProducing(self) -> None:
-        """Nothing is left to send."""
-
-    def stopProducing(self) -> None:
-        """Nothing is left to send."""
-
-
-class _Collector(Protocol):
-    """Gets the body of an answer.
-
-    :ivar done: fires with all of it.  Cancelling it closes the connection.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self.done: Deferred[bytes] = Deferred(lambda _: self._leave())
-
-    def _leave(self) -> None:
-        self._pieces.clear()
-        if self.transport is not None:
-            self.transport.loseConnection()
-
-    def dataReceived(self, data: bytes) -> None:
-        """Keep a piece, unless it is too much."""
-        self._size += len(data)
-        if self.done.called:
-            return
-        if self._size > self._limit:
-            self.done.errback(PeerError(f"an answer of more than {self._limit} B"))
-            self._leave()
-        else:
-            self._pieces.append(data)
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Note the end of the body, or that it broke off."""
-        if self.done.called:
-            return
-        if reason.check(ResponseDone, PotentialDataLoss):
-            self.done.callback(b"".join(self._pieces))
-        else:
-            self.done.errback(reason)
-
-
 #: What the host in the URL is does not matter: there is one place to go, and the head says another.
 _ORIGIN = b"http://member"
 _MEMBER = HostnameAddress(b"member", 80)
-
-#: What Twisted's client and those who open pipes raise.
-_NO_ANSWER = (
-    TooLate,
-    TowerError,
-    ConnectError,
-    ConnectionClosed,
-    RequestGenerationFailed,
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
