@@ -91,13 +91,11 @@ class AWSTestCase(SynchronousTestCase):
         region: str = REGION,
     ) -> Instances:
         """Return the instances of such a provider."""
-        found = self.provider(text, environ, region=region).instances()
-        return found
+        return self.provider(text, environ, region=region).instances()
 
     def zones(self, text: str = "KubernetesClusterID = beta") -> Zones:
         """Return the zones of such a provider."""
-        found = self.provider(text).zones()
-        return found
+        return self.provider(text).zones()
 
     def session(self, reactor: Any) -> CloudSession:
         """Return what asks the stand-in."""

@@ -50,13 +50,11 @@ class AzureTestCase(SynchronousTestCase):
 
     def instances(self, **keys: object) -> Instances:
         """Return the instances of such a provider."""
-        found = self.provider(**keys).instances()
-        return found
+        return self.provider(**keys).instances()
 
     def zones(self, **keys: object) -> Zones:
         """Return the zones of such a provider."""
-        found = self.provider(**keys).zones()
-        return found
+        return self.provider(**keys).zones()
 
     def session(self, reactor: Any) -> CloudSession:
         """Return what asks the stand-in."""

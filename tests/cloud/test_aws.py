@@ -188,6 +188,16 @@ class QuestionsTest(AWSTestCase):
             self.assertEqual(len(self.finish(found.list_instances())), 3)
         self.assertEqual(self.aws.resource.count("GET", "placement/region"), 1)
 
+    def test_no_region(self) -> None:
+        """Where nobody knows the region, or says something else, the error tells what to set."""
+        for environ in (ENVIRON, {**ENVIRON, "AWS_REGION": "evil.example/"}):
+            self.aws.resource.faults = [Fault(Reply(404), 1000, "/latest/")]
+            error = self.assertRaises(
+                CloudError, self.finish, self.instances(environ=environ, region="").list_instances()
+            )
+            self.assertIn("the region is not known: set Region or Zone", str(error))
+        self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 0)
+
 
 class TroubleTest(AWSTestCase):
     """What goes wrong."""

@@ -60,6 +60,7 @@ class ConfigTest(SynchronousTestCase):
             ("ec2", "us-east-1", "https://ec2.us-east-1.amazonaws.com/"),
             ("ec2-instance-connect", "us-west-2", "https://ec2-instance-connect.us-west-2.amazonaws.com/"),
             ("sts", "cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn/"),
+            ("ec2", "eusc-de-east-1", "https://ec2.eusc-de-east-1.amazonaws.eu/"),
         ):
             self.assertEqual(found.endpoint(service, region), Endpoint(url, Scope(region, service)))
 

@@ -29,8 +29,7 @@ class SourcesTest(AWSTestCase):
 
     def nodes(self, text: str, environ: dict[str, str]) -> Instances:
         """Return instances that are asked for with what *environ* has."""
-        found = self.provider(f"VPC = vpc-1\n{text}", {"HOME": "/nowhere", **environ}).instances()
-        return found
+        return self.provider(f"VPC = vpc-1\n{text}", {"HOME": "/nowhere", **environ}).instances()
 
     def error(self, text: str = "", environ: dict[str, str] = NOBODY) -> str:
         """Return the error where there are no credentials."""

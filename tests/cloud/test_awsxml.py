@@ -68,6 +68,7 @@ class InstancesTest(SynchronousTestCase):
             "us-east-1a": "us-east-1",
             "eu-central-1c": "eu-central-1",
             "us-gov-west-1b": "us-gov-west-1",
+            "eusc-de-east-1a": "eusc-de-east-1",
             "us-west-2-lax-1a": "us-west-2",
             "us-east-1-wl1-bos-wlz-1": "us-east-1",
             "": "",

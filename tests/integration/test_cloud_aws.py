@@ -53,8 +53,7 @@ class AWSTests(CloudNodeTestCase):
         )
         provider.initialize(reactor)
         self.addCleanup(provider.stop)
-        found = provider.instances()
-        return found
+        return provider.instances()
 
     async def dial(self, instances: Instances) -> bool:
         """Dial as a tunneler does: with the key prepared."""

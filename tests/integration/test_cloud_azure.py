@@ -51,8 +51,7 @@ class AzureTests(CloudNodeTestCase):
         )
         provider.initialize(reactor)
         self.addCleanup(provider.stop)
-        found = provider.instances()
-        return found
+        return provider.instances()
 
     async def install(self, instances: Instances) -> None:
         """Install the fresh key."""

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from tower.clock import TimeOfDay
-from tower.cloud.awsapi import AWSAPI, ICredentials
-from tower.cloud.awsconfig import EC2, INSTANCE_CONNECT, STS, AWSConfig, Filter, read_aws_config
-from tower.cloud.awscredentials import Chain, Environment, ISource, SharedFile
+from tower.cloud.awsconfig import AWSConfig, Filter, read_aws_config
 from tower.cloud.awsec2 import describe_instance, describe_instances
 from tower.cloud.awsinstances import INSTANCE_ID, EC2Instance, instance_id_of, region_of
 from tower.cloud.awskeys import KEY_LIFE, InstanceConnect
 from tower.cloud.awsmetadata import Metadata
-from tower.cloud.awsroles import AssumedRole, Container, InstanceRole, WebIdentity
+from tower.cloud.awsregion import Region
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.gcfg import parse
@@ -44,15 +40,6 @@ def make(config: ConfigText | None) -> AWS:
     :raise CloudConfigError: with file and line.
     """
     return AWS(AWSConfig() if config is None else read_aws_config(parse(config)))
-
-
-@frozen
-class _Services:
-    """Who is asked, once the region is known."""
-
-    region: str
-    ec2: AWSAPI
-    instance_connect: AWSAPI
 
 
 @implementer(ICloudProvider)
@@ -92,9 +79,9 @@ class AWS:
         clock = time_of_day or TimeOfDay(reactor)
         self._session = (self._ask or self._verifying)(reactor)
         metadata = Metadata(self._session, reactor, self._config.metadata_in(self._environ))
-        cloud = Cloud(self._config, self._environ, self._session, reactor, clock, metadata)
-        self._instances = Instances(cloud, reactor, self._key_life)
-        self._zones = Zones(cloud, self._instances)
+        region = Region(self._config, self._environ, self._session, reactor, clock, metadata)
+        self._instances = Instances(region, reactor, self._key_life)
+        self._zones = Zones(region, self._instances)
 
     def _verifying(self, reactor: Any) -> CloudSession:
         return CloudSession(reactor, ca_file=self._environ.get("AWS_CA_BUNDLE", ""))
@@ -132,84 +119,13 @@ class AWS:
         return bool(self._config.cluster_id or self._config.cluster_tag)
 
 
-class Cloud:
-    """One region of AWS, as a configuration and this machine's surroundings lead to it.
-
-    :param clock: of the reactor.
-    :param time_of_day: its ``seconds()`` count from the epoch.
-    :ivar metadata: of the instance that we are on.
-    """
-
-    def __init__(
-        self,
-        config: AWSConfig,
-        environ: Mapping[str, str],
-        session: CloudSession,
-        clock: IReactorTime,
-        time_of_day: IReactorTime,
-        metadata: Metadata,
-    ) -> None:
-        self.config = config
-        self.metadata = metadata
-        self._environ = environ
-        self._session = session
-        self._clock = clock
-        self._time_of_day = time_of_day
-        self._services: _Services | None = None
-
-    async def ec2(self) -> AWSAPI:
-        """Return EC2."""
-        return (await self._known()).ec2
-
-    async def instance_connect(self) -> AWSAPI:
-        """Return EC2 Instance Connect."""
-        return (await self._known()).instance_connect
-
-    async def _known(self) -> _Services:
-        if self._services is None:
-            region = self.config.region_in(self._environ) or await self.metadata.get("placement/region")
-            if not region:
-                raise CloudError("the region is not known: set Region or Zone")
-            credentials = self._credentials(region)
-            self._services = _Services(
-                region, self._api(EC2, region, credentials), self._api(INSTANCE_CONNECT, region, credentials)
-            )
-        return self._services
-
-    def _api(self, service: str, region: str, credentials: ICredentials) -> AWSAPI:
-        return AWSAPI(self._session, self._time_of_day, self.config.endpoint(service, region), credentials)
-
-    def _credentials(self, region: str) -> ICredentials:
-        sources: list[ISource] = [
-            Environment(self._environ),
-            self._shared_file(),
-            WebIdentity(self._session, self.config.endpoint(STS, region).url, self._environ),
-            Container(self._session, self._environ),
-            InstanceRole(self.metadata),
-        ]
-        found = self._chain(sources)
-        if self.config.role:
-            return self._chain([AssumedRole(self._api(STS, region, found), self.config.role)])
-        return found
-
-    def _chain(self, sources: Sequence[ISource]) -> Chain:
-        return Chain(self._clock, self._time_of_day, sources)
-
-    def _shared_file(self) -> SharedFile:
-        named = self.config.profile or self._environ.get("AWS_PROFILE", "")
-        path = self.config.credentials_file or self._environ.get("AWS_SHARED_CREDENTIALS_FILE", "")
-        return SharedFile(
-            Path(path or "~/.aws/credentials").expanduser(), named or "default", wanted=bool(named or path)
-        )
-
-
 @implementer(IInstances, ISSHKeyLease)
 class Instances:
     """See `IInstances` and `ISSHKeyLease`; nodes are called by their private DNS names."""
 
-    def __init__(self, cloud: Cloud, clock: IReactorTime, key_life: float) -> None:
-        self._cloud = cloud
-        self._keys = InstanceConnect(clock, cloud.instance_connect, self._look, key_life)
+    def __init__(self, region: Region, clock: IReactorTime, key_life: float) -> None:
+        self._region = region
+        self._keys = InstanceConnect(clock, region.instance_connect, self._look, key_life)
         self._under_way = UnderWay()
 
     def stop(self) -> None:
@@ -246,7 +162,7 @@ class Instances:
 
     async def current_node_name(self, hostname: str) -> str:
         """See `IInstances`: EC2's private DNS name, whatever *hostname* is."""
-        return await self._cloud.metadata.get("local-hostname") or hostname
+        return await self._region.metadata.get("local-hostname") or hostname
 
     async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
         """See `IInstances`."""
@@ -272,9 +188,9 @@ class Instances:
         :raise InstanceNotFound: there is none.
         """
         if INSTANCE_ID.fullmatch(name):
-            return await describe_instance(await self._cloud.ec2(), name)
-        filters: list[Filter] = [("private-dns-name", (name,)), _THERE, *self._cloud.config.selection]
-        found = await describe_instances(await self._cloud.ec2(), filters)
+            return await describe_instance(await self._region.ec2(), name)
+        filters: list[Filter] = [("private-dns-name", (name,)), _THERE, *self._region.config.selection]
+        found = await describe_instances(await self._region.ec2(), filters)
         if not found:
             raise InstanceNotFound
         if len(found) > 1:
@@ -286,29 +202,29 @@ class Instances:
 
         :raise InstanceNotFound: there is none.
         """
-        return await describe_instance(await self._cloud.ec2(), instance_id_of(provider_id))
+        return await describe_instance(await self._region.ec2(), instance_id_of(provider_id))
 
     async def _look(self) -> list[EC2Instance]:
-        chosen = self._cloud.config.selection
+        chosen = self._region.config.selection
         if not chosen:
             raise CloudError(
                 "nothing says which instances are the cluster's: "
                 "set KubernetesClusterID, KubernetesClusterTag, VPC, SubnetID or InstanceFilter"
             )
-        return await describe_instances(await self._cloud.ec2(), [*chosen, _THERE])
+        return await describe_instances(await self._region.ec2(), [*chosen, _THERE])
 
 
 @implementer(IZones)
 class Zones:
     """See `IZones`."""
 
-    def __init__(self, cloud: Cloud, instances: Instances) -> None:
-        self._cloud = cloud
+    def __init__(self, region: Region, instances: Instances) -> None:
+        self._region = region
         self._instances = instances
 
     async def get_zone(self) -> Zone:
         """See `IZones`."""
-        zone = self._cloud.config.zone or await self._cloud.metadata.get("placement/availability-zone")
+        zone = self._region.config.zone or await self._region.metadata.get("placement/availability-zone")
         return Zone(zone, region_of(zone))
 
     async def get_zone_by_provider_id(self, provider_id: str) -> Zone:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from tower.cloud.awsapi import Endpoint
-from tower.cloud.awsinstances import region_of
+from tower.cloud.awsinstances import REGION, region_of
 from tower.cloud.awsmetadata import ADDRESS
 from tower.cloud.awssigning import Scope
 from tower.cloud.sections import Section, Sections
@@ -33,7 +33,9 @@ _KNOWN = {
 }
 
 _FILTER = re.compile(r"([a-z][\w:./ -]{0,120})=([^=,]+(?:,[^,]+)*)", re.ASCII)
-_NAME = re.compile(r"[a-z]{2}(?:-[a-z]+)+-[0-9]+", re.ASCII)
+
+# Where the services are of regions whose names begin so.
+_SUFFIXES = {"cn": "amazonaws.com.cn", "eusc": "amazonaws.eu"}
 
 #: A name that DescribeInstances can filter by, and the values that are wanted.
 Filter = tuple[str, tuple[str, ...]]
@@ -89,7 +91,7 @@ class AWSConfig:
 
     def endpoint(self, service: str, region: str) -> Endpoint:
         """Return where a service is in a region."""
-        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+        suffix = _SUFFIXES.get(region.partition("-")[0], "amazonaws.com")
         usual = Endpoint(f"https://{service}.{region}.{suffix}/", Scope(region, service))
         return self.overrides.get((service, region), usual)
 
@@ -105,7 +107,7 @@ def read_aws_config(sections: Sections) -> AWSConfig:
     if zone and not region_of(zone):
         raise given.wrong("Zone", f"invalid AWS zone {zone!r}")
     region = given.text("Region")
-    if region and not _NAME.fullmatch(region):
+    if region and not REGION.fullmatch(region):
         raise given.wrong("Region", f"invalid AWS region {region!r}")
     overrides: dict[tuple[str, str], Endpoint] = {}
     for name, section in sections.subsections("ServiceOverride").items():

@@ -14,7 +14,8 @@ from tower.cloud.interfaces import Instance, NodeAddress, Zone
 #: How EC2 names instances.
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,30}")
 
-_REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+?-[0-9]+")
+#: How regions are called.
+REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]+)+?-[0-9]+")
 
 #: An instance in one of these states is there, but off.
 _OFF = frozenset(("stopping", "stopped", "shutting-down", "terminated"))
@@ -75,7 +76,7 @@ def region_of(zone: str) -> str:
 
     ``us-east-1a`` is in us-east-1, ``us-west-2-lax-1a`` in us-west-2.
     """
-    found = _REGION.match(zone)
+    found = REGION.match(zone)
     return found[0] if found else ""
 
 
