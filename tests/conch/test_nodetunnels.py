@@ -255,6 +255,9 @@ class LostTests(ListCase):
         self.assertEqual((self.status(A).state, self.status(A).error), ("failed", "reset again"))
         self.tunnels.update([A])
         self.assertEqual(len(self.fleet.made), 3)
+        self.fleet.made[2].let_in()
+        self.fleet.made[2].lose("reset once more")
+        self.assertEqual(len(self.fleet.made), 4)
 
     def test_the_second_dial_fails(self) -> None:
         """It is not repeated before the next list."""
@@ -271,6 +274,19 @@ class LostTests(ListCase):
         self.fleet.made[0].lose()
         self.assertTrue(seen)
         self.assertFalse(any(seen))
+
+    def test_who_is_told_fails(self) -> None:
+        """That is logged, and tunnels are kept all the same."""
+
+        def fail() -> None:
+            raise RuntimeError("not my day")
+
+        self.tunnels.on_change = fail
+        self.up(A)
+        self.fleet.made[0].lose()
+        self.fleet.let_all_in()
+        self.assertEqual(self.hosts("open"), ["a"])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 3)
 
     def test_others_are_told_too(self) -> None:
         """The reason reaches whoever else waits for it."""

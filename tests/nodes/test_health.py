@@ -28,6 +28,7 @@ class FakeTunnel:
     def __init__(self, answer: Any = None) -> None:
         self.pipe = FakePipe()
         self.answer = answer
+        self.bytes_in = 1000
         self.dialled: list[tuple[str, int]] = []
 
     def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
@@ -280,6 +281,19 @@ class MemberHealthTests(HealthCase):
         failure = self.failureResultOf(looking, Unhealthy)
         self.assertEqual(str(failure.value), "the node said nothing in 8 s")
 
+    def test_the_api_server_is_a_black_hole(self) -> None:
+        """A node that answers SSH's probes while it connects is there, whoever notices first."""
+        for tells_itself in (False, True):
+            dialling: Deferred[Any] = Deferred()
+            tunnel = FakeTunnel(dialling)
+            looking = self.look(tunnel)
+            tunnel.bytes_in += 40
+            if tells_itself:
+                dialling.errback(StreamRefused("timeout", "in 8 s"))
+            else:
+                self.clock.advance(TIMEOUT)
+            self.assertIn("the API server is not reached: ", self.successResultOf(looking))
+
     def test_the_tunnel_is_lost(self) -> None:
         """A lost tunnel is dead."""
         self.failureResultOf(self.look(FakeTunnel(TunnelLost("gone"))), TunnelLost)
@@ -304,7 +318,7 @@ class MemberHealthTests(HealthCase):
         tunnel = FakeTunnel()
         looking = self.look(tunnel)
         self.clock.advance(TIMEOUT)
-        self.assertEqual(self.successResultOf(looking), "the API server said nothing in 8 s")
+        self.assertEqual(self.successResultOf(looking), "the API server is not reached: no answer in 8 s")
         self.assertTrue(tunnel.pipe.aborted)
 
     def test_the_api_server_hangs_up(self) -> None:

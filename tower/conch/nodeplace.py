@@ -128,8 +128,6 @@ class Place:
 
     def _open(self) -> None:
         if self.tunnel is None and self._turn is None:
-            if self._state != "failed":
-                self._become("connecting", self._error)
             self._turn = Turn(self._shared.turns, self._begin)
             self._turn.ask()
 
@@ -142,7 +140,6 @@ class Place:
             return
         self._opening = opening = tunnel.open()
         opening.addCallbacks(self._opened, self._failed, callbackArgs=(tunnel,))
-        opening.addErrback(_broken)
 
     def _opened(self, _: None, tunnel: NodeTunnel) -> None:
         self._shared.counters.open_count += 1
@@ -255,7 +252,6 @@ class Place:
         self._checking = checking = Deferred.fromCoroutine(_asked(health, tunnel))
         checking.addTimeout(self._shared.check_timeout, self._shared.clock)
         checking.addCallbacks(self._answered, self._unanswered, callbackArgs=(tunnel,), errbackArgs=(tunnel,))
-        checking.addErrback(_broken)
 
     def _answered(self, trouble: str, tunnel: NodeTunnel) -> None:
         self._checking = None
@@ -297,7 +293,3 @@ class Place:
 
 async def _asked(health: HealthCheck, tunnel: NodeTunnel) -> str:
     return await health(tunnel)
-
-
-def _broken(failure: Failure) -> None:
-    _log.failure("what is done about a node's tunnel failed", failure)

@@ -257,6 +257,11 @@ class NodeTunnel:
         return 0.0 if self._tunnel is None else self._tunnel.round_trip
 
     @property
+    def bytes_in(self) -> int:
+        """What came from the node so far, answers to probes too, B; 0 while it is not open."""
+        return 0 if self._tunnel is None else self._tunnel.bytes_in
+
+    @property
     def since(self) -> float:
         """When it opened, s since the epoch; 0 while it is not open."""
         return 0.0 if self._tunnel is None else self._tunnel.since

@@ -104,7 +104,10 @@ class NodeTunnels:
         )
 
     def _changed(self) -> None:
-        self.on_change()
+        try:
+            self.on_change()
+        except Exception:  # noqa: BLE001 (it is somebody else's, and tunnels are in the middle of changing)
+            self._log.failure("who is told about changes of node tunnels failed")
 
     def _gone(self, place: Place) -> None:
         if self._leaving.pop(place, False) is None:

@@ -44,6 +44,10 @@ class Unhealthy(PeerError):
 class Dialler(Protocol):
     """A node's tunnel."""
 
+    @property
+    def bytes_in(self) -> int:
+        """What came from the node so far, answers to probes too."""
+
     def dial(self, host: str, port: int, timeout: float = ...) -> Deferred[Any]:
         """Return a channel to *host*, as the node reaches it."""
 
@@ -59,26 +63,33 @@ class Gate(Protocol):
 
 
 class _Look:
-    """One look through *tunnel*.
-
-    :ivar is_alive: whether its sshd answered at all.
-    """
+    """One look through *tunnel*."""
 
     def __init__(self, tunnel: Dialler) -> None:
         self._tunnel = tunnel
-        self.is_alive = False
+        self._heard = tunnel.bytes_in
+        self._was_answered = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether anything came from its sshd since we began.
+
+        One that connects to where nobody answers is silent about that for two minutes, while it goes on
+        answering the probes of SSH, which come more often than a look takes.
+        """
+        return self._was_answered or self._tunnel.bytes_in > self._heard
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """Return a channel, and note whether the node answered."""
         return self._tunnel.dial(host, port, TIMEOUT).addCallbacks(self._opened, self._refused)
 
     def _opened(self, channel: Any) -> Any:
-        self.is_alive = True
+        self._was_answered = True
         return channel
 
     def _refused(self, failure: Any) -> Any:
         error = failure.value
-        self.is_alive = isinstance(error, StreamRefused) and error.reason != 0
+        self._was_answered = isinstance(error, StreamRefused) and error.reason != 0
         return failure
 
 
@@ -237,7 +248,7 @@ def member_health(gate: Gate, clock: Any) -> HealthCheck:
         except TooLate:
             if not look.is_alive:
                 raise Unhealthy(f"the node said nothing in {TIMEOUT:g} s") from None
-            return f"the API server said nothing in {TIMEOUT:g} s"
+            return f"the API server is not reached: no answer in {TIMEOUT:g} s"
         except TowerError as error:
             if isinstance(error, StreamRefused) and error.code == "timeout" and not look.is_alive:
                 raise
