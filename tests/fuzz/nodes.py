@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import tempfile
-from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -59,7 +58,7 @@ def check_known_hosts(data: bytes, chance: random.Random) -> None:
 def check_gcfg(data: bytes, chance: random.Random) -> None:
     """A configuration is read, or an error names the file and a line."""
     try:
-        parse(ConfigText(Path("cloud.conf"), _text(data)))
+        parse(ConfigText("cloud.conf", _text(data)))
     except CloudConfigError as e:
         if not str(e).startswith("cloud.conf:"):
             raise Broken(f"an error without its place: {e}") from e

@@ -77,7 +77,7 @@ class OldAgent(Client):
         super().__init__(clock, 0.0, Limits(handshake=1e6))
         self.auth = self.asks = OldAuth(self)
 
-    def mistrust(self, seen: str) -> PeerError | None:
+    def mistrust(self, seen: bytes) -> PeerError | None:
         """Old agents trust everybody."""
         return None
 
