@@ -102,7 +102,8 @@ class AWSTests(CloudNodeTestCase):
         self.assertEqual(len(await instances.list_instances()), 1)
         await self.service.stop()
         text = await self.fails(instances.list_instances, PATIENCE)
-        self.assertIn("refused", text)
+        # The last attempt may be refused, or cut short.
+        self.assertRegex(text, "refused|no answer within 5 s")
         self.aws.credentials.clear()
         self.aws.sessions.clear()
         self.service.serve(self.aws.resource)
