@@ -323,6 +323,21 @@ class CloseTests(ListCase):
         self.clock.advance(TIMEOUT)
         self.nothing_is_left()
 
+    def test_closing_waits_for_them(self) -> None:
+        """It is over when the last one is gone, and whoever looks meanwhile finds no way."""
+        self.up(A, B)
+        for tunnel in self.fleet.made:
+            tunnel.close = lambda reason: None  # type: ignore[method-assign]
+        before = self.changes
+        closed = self.tunnels.close()
+        self.assertGreater(self.changes, before)
+        self.fleet.made[0].lose()
+        self.assertNoResult(closed)
+        self.fleet.made[1].lose()
+        self.successResultOf(closed)
+        self.assertEqual(self.tunnels.states(), [])
+        self.nothing_is_left()
+
     def test_closing_takes_so_long_at_the_most(self) -> None:
         """Tunnels that do not go are waited for, but not for ever."""
         self.up(A)
@@ -334,6 +349,7 @@ class CloseTests(ListCase):
         self.assertNoResult(closed)
         self.clock.advance(0.1)
         self.successResultOf(closed)
+        self.assertEqual(self.tunnels.states(), [])
         self.nothing_is_left()
         self.fleet.made[0].lose()
 
@@ -373,6 +389,21 @@ class HealthTests(ListCase):
         self.tunnels.check()
         self.assertEqual(len(self.health.asked), 1)
 
+    def test_rounds_do_not_pile_up(self) -> None:
+        """What a round had planned is planned anew by the next one."""
+        self.up(A, B)
+        self.tunnels.check()
+        self.health.answer()
+        self.clock.advance(25)
+        self.tunnels.check()
+        self.health.answer()
+        self.tunnels.check()
+        self.clock.advance(5)
+        self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], [A])
+        self.health.answer()
+        self.clock.advance(25)
+        self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], [B])
+
     def test_well(self) -> None:
         """A good answer leaves only its time."""
         self.up(A)
@@ -404,10 +435,35 @@ class HealthTests(ListCase):
         self.tunnels.check()
         self.health.fail(ConnectionError("connection refused"))
         self.assertEqual(self.fleet.made[0].calls, ["open", "close"])
-        self.assertEqual(len(self.fleet.made), 2)
+        self.assertEqual((len(self.fleet.made), self.status(A).checked), (2, 1000.0))
         self.fleet.made[1].refuse(ConnectionError("no"))
         self.assertEqual((self.status(A).state, len(self.fleet.made)), ("failed", 2))
         self.nothing_is_left()
+
+    def test_dead_and_slow_to_go(self) -> None:
+        """Nobody waits for the old one, whose end changes nothing more."""
+        self.up(A)
+        old = self.fleet.made[0]
+        old.close = lambda reason: None  # type: ignore[method-assign]
+        self.tunnels.check()
+        self.health.fail(ConnectionError("no answer"))
+        self.assertFalse(self.tunnels.is_up)
+        self.fleet.made[1].let_in()
+        old.lose()
+        self.assertEqual((self.hosts("open"), len(self.fleet.made)), (["a"], 2))
+        self.tunnels.check()
+        self.assertEqual([tunnel for tunnel, _ in self.health.asked], [self.fleet.made[1]])
+
+    def test_a_new_tunnel_begins_anew(self) -> None:
+        """What was said about the old one does not count for it."""
+        self.up(A, B)
+        self.tunnels.check()
+        self.health.answer("it answered 500")
+        self.fleet.made[0].lose()
+        self.fleet.let_all_in()
+        self.assertEqual(self.status(A).state, "open")
+        self.tunnels.dial("x", 1)
+        self.assertEqual(len(self.fleet.last(A.host).dials), 1)
 
     def test_dead_in_the_middle_of_a_list_of_others(self) -> None:
         """Others are not touched."""

@@ -250,6 +250,16 @@ class RunTests(Logged):
         self.assertEqual((self.fleet.made, self.tunneler.status().last_error), ([], ""))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_lost_after_a_stop(self) -> None:
+        """Nobody opens it again until the next run."""
+        self.run_up()
+        self.tunneler.stop()
+        self.fleet.made[0].lose()
+        self.fleet.let_all_in()
+        self.assertEqual(self.hosts(), ["b"])
+        self.run_up()
+        self.assertEqual(self.hosts(), ["a", "b"])
+
     def test_stopped_while_installing(self) -> None:
         """Nothing is said about that."""
         self.install_result = Deferred()

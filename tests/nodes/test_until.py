@@ -76,6 +76,14 @@ class UntilTests(SynchronousTestCase):
         self.assertEqual((len(cancelled), self.clock.getDelayedCalls()), (1, []))
         self.assertEqual(self.flushLoggedErrors(CancelledError), [])
 
+    def test_stop_while_it_works_once_more(self) -> None:
+        """The same when it has waited before."""
+        self.timer.startService()
+        self.done()
+        self.clock.advance(15)
+        self.timer.stopService()
+        self.assertEqual((len(self.work), self.clock.getDelayedCalls()), (2, []))
+
     def test_start_again(self) -> None:
         """It begins at once, as the first time."""
         for _ in range(2):

@@ -72,7 +72,6 @@ class NodeDial:
         opening.addCallbacks(self._opened, self._refused, callbackArgs=(place,), errbackArgs=(place,))
 
     def _silent(self, place: Place) -> None:
-        self._next = None
         place.suspect(f"no answer to a dial in {SILENCE:g} s")
         self._ask()
 
@@ -100,8 +99,6 @@ class NodeDial:
             self._ask()
 
     def _too_late(self) -> None:
-        for place in self._openings:
-            place.suspect(f"no answer to a dial in {TIMEOUT:g} s")
         text = f"{join_address(self._host, self._port)}: no answer in {TIMEOUT:g} s"
         self._error = StreamRefused("timeout", text)
         self._fail()

@@ -48,7 +48,6 @@ class Until(Service):
     def stopService(self) -> Deferred[None]:
         """End, and cancel what is being done."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._at_once = False
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             waiting.cancel()
