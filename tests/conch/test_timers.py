@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.timers import STEP, Timers, Wheel
+from tower.conch.timers import STEP, Timers, Wheel, within
 
 
 class TimersTests(SynchronousTestCase):
@@ -32,6 +33,36 @@ class TimersTests(SynchronousTestCase):
         timers.cancel_all()
         timers.cancel_all()
         self.assertEqual((clock.getDelayedCalls(), called), ([], ["again", "last"]))
+
+
+class WithinTests(SynchronousTestCase):
+    """within."""
+
+    def setUp(self) -> None:
+        """Do something for two seconds at the most."""
+        self.clock = Clock()
+        self.doing: Deferred[int] = Deferred()
+        self.result = within(self.clock, 2.0, self.doing, lambda: TimeoutError("too late"))
+
+    def test_in_time(self) -> None:
+        """What is done in time, or fails, is as it is, and no timer is left."""
+        self.doing.callback(7)
+        self.assertEqual(self.successResultOf(self.result), 7)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_failed(self) -> None:
+        """So is a failure, and who cancels it."""
+        self.result.cancel()
+        self.failureResultOf(self.result, CancelledError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_late(self) -> None:
+        """What is not done in time is cancelled."""
+        self.clock.advance(1.9)
+        self.assertNoResult(self.result)
+        self.clock.advance(0.1)
+        self.failureResultOf(self.result, TimeoutError)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class WheelTests(SynchronousTestCase):
