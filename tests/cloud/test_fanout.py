@@ -5,11 +5,10 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cloud.aws.kit import public_key
 from tower.cloud.errors import CloudError
 from tower.cloud.fanout import Failed, describe, fan_out
 from tower.cloud.publickey import BadPublicKey, read_public_key
-
-from .awskit import public_key
 
 
 class FanOutTest(SynchronousTestCase):

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.fuzz.engine import Broken, Target
-from tower.cloud.awsxml import BadXML, error_of, parse_xml
+from tower.cloud.aws.xml import BadXML, error_of, parse_xml
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudConfigError
 from tower.cloud.gcfg import parse

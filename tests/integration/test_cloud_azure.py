@@ -10,8 +10,8 @@ from tests.cloud.asking import logged
 from tests.cloud.standins.azure import SECRET, Machine, configuration
 from tests.cloud.standins.azure import Azure as Cloud
 from tower.clock import TimeOfDay
-from tower.cloud.azure import Azure, Instances
-from tower.cloud.azureconfig import read_azure_config
+from tower.cloud.azure.config import read_azure_config
+from tower.cloud.azure.provider import Azure, Instances
 from tower.cloud.configtext import ConfigText
 from tower.cloud.session import CloudSession
 

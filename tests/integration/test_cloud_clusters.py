@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.awskit import config as aws_config
+from tests.cloud.aws.kit import config as aws_config
 from tests.cloud.standins.aws import KEY as ACCESS_KEY
 from tests.cloud.standins.aws import SECRET as AWS_SECRET
 from tests.cloud.standins.azure import SECRET as AZURE_SECRET

@@ -11,8 +11,8 @@ from tests.cloud.asking import logged
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
 from tests.cloud.standins.rest import Fault
 from tower.cloud.configtext import ConfigText
-from tower.cloud.gce import GCECloud
-from tower.cloud.gceconfig import parse_gce_config
+from tower.cloud.gce.config import parse_gce_config
+from tower.cloud.gce.provider import GCECloud
 
 from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 

@@ -15,8 +15,8 @@ from twisted.trial.unittest import SkipTest
 from tests.cloud.asking import logged
 from tests.cloud.standins.openstack import PASSWORD, OpenStack, Server
 from tower.cloud.configtext import ConfigText
-from tower.cloud.openstack import OpenStackCloud
-from tower.cloud.openstackconfig import parse_openstack_config
+from tower.cloud.openstack.config import parse_openstack_config
+from tower.cloud.openstack.provider import OpenStackCloud
 
 from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 from .guide import DOCS

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.cloud.asking import finish
-from tests.cloud.test_gce import GCETestCase
-from tests.cloud.test_gcekeys import KEY
+from tests.cloud.gce.test_keys import KEY
+from tests.cloud.gce.test_provider import GCETestCase
 
 
 class CloudQuirkTests(GCETestCase):

@@ -1,0 +1,105 @@
+"""What a configuration says about AWS, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.cloud.aws.api import Endpoint
+from tower.cloud.aws.config import AWSConfig, read_aws_config
+from tower.cloud.aws.metadata import ADDRESS
+from tower.cloud.aws.signing import Scope
+from tower.cloud.configtext import ConfigText
+from tower.cloud.errors import CloudConfigError
+from tower.cloud.gcfg import parse
+
+OVERRIDE = """\
+[ServiceOverride "1"]
+Service = ec2
+Region = us-west-2
+URL = https://ec2.foo.bar
+SigningRegion = us-west-2
+SigningMethod = v4
+SigningName = ec2-custom
+"""
+
+
+def read(text: str) -> AWSConfig:
+    """Read a configuration."""
+    return read_aws_config(parse(ConfigText("aws.conf", text)))
+
+
+class ConfigTest(SynchronousTestCase):
+    """Configurations."""
+
+    def test_all(self) -> None:
+        """Every key that means something is read, in any case of letters."""
+        found = read(
+            "[Global]\nzone = us-east-1a\nKubernetesClusterTag = old\n"
+            "kubernetesclusterid = new\nVPC = vpc-1\n"
+            "SubnetID = subnet-1\nRoleARN = arn:aws:iam::1:role/r\nRegion = us-east-1\nProfile = p\n"
+            "SharedCredentialsFile = /f\nMetadataURL = http://127.0.0.1:1/\nRouteTableID = rtb-1\n"
+            "InstanceFilter = tag:role=node,edge\nInstanceFilter = instance-type=m5.large\n"
+        )
+        self.assertEqual(
+            found,
+            AWSConfig(
+                *("us-east-1", "us-east-1a", "old", "new", "vpc-1", "subnet-1", "arn:aws:iam::1:role/r"),
+                (("tag:role", ("node", "edge")), ("instance-type", ("m5.large",))),
+                *("p", "/f", "http://127.0.0.1:1"),
+            ),
+        )
+
+    def test_endpoints(self) -> None:
+        """Services are at their usual addresses, or where an override for their region says."""
+        found = read(OVERRIDE)
+        self.assertEqual(
+            found.endpoint("ec2", "us-west-2"),
+            Endpoint("https://ec2.foo.bar/", Scope("us-west-2", "ec2-custom")),
+        )
+        for service, region, url in (
+            ("ec2", "us-east-1", "https://ec2.us-east-1.amazonaws.com/"),
+            ("ec2-instance-connect", "us-west-2", "https://ec2-instance-connect.us-west-2.amazonaws.com/"),
+            ("sts", "cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn/"),
+            ("ec2", "eusc-de-east-1", "https://ec2.eusc-de-east-1.amazonaws.eu/"),
+        ):
+            self.assertEqual(found.endpoint(service, region), Endpoint(url, Scope(region, service)))
+
+    def test_surroundings(self) -> None:
+        """Region and metadata service come from the environment where the configuration does not say them."""
+        self.assertEqual(read("").region_in({}), "")
+        self.assertEqual(read("").region_in({"AWS_REGION": "a-b-1", "AWS_DEFAULT_REGION": "c"}), "a-b-1")
+        self.assertEqual(
+            read("[global]\nZone = us-gov-west-1a").region_in({"AWS_REGION": "x"}), "us-gov-west-1"
+        )
+        self.assertEqual(read("").metadata_in({}), ADDRESS)
+        environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://[fd00:ec2::254]/"}
+        self.assertEqual(read("").metadata_in(environ), "http://[fd00:ec2::254]")
+
+    def test_wrong(self) -> None:
+        """What is wrong is said with file and line, overrides in upstream's words."""
+        for text, wanted in {
+            "[global]\nZone = here": "aws.conf:2: invalid AWS zone 'here'",
+            "[global]\nRegion = Frankfurt": "aws.conf:2: invalid AWS region 'Frankfurt'",
+            "[global]\n\nInstanceFilter = running": "aws.conf:3: InstanceFilter 'running': must be NAME=",
+            "[global]\nMetadataURL = ftp://x": "aws.conf:2: MetadataURL is no http or https URL",
+            "[global]\nMetadataURL = http://u:p@x/": "aws.conf:2: MetadataURL is no http or https URL",
+            OVERRIDE.replace("Service = ec2", "Service ="): (
+                'aws.conf:2: service name is missing [Service is ""] in override 1'
+            ),
+            OVERRIDE.replace("Region = us-west-2\nURL", "URL"): (
+                'aws.conf:1: service region is missing [Region is ""] in override 1'
+            ),
+            OVERRIDE.replace("URL = https://ec2.foo.bar\n", ""): (
+                'aws.conf:1: url is missing [URL is ""] in override 1'
+            ),
+            OVERRIDE.replace("SigningRegion = us-west-2\n", ""): (
+                'aws.conf:1: signing region is missing [SigningRegion is ""] in override 1'
+            ),
+            OVERRIDE.replace("= v4", "= v2"): "aws.conf:6: signing method 'v2' in override 1: only v4",
+            OVERRIDE.replace("https", "gopher"): "aws.conf:4: URL is no http or https URL",
+            OVERRIDE + OVERRIDE.replace('"1"', '"2"'): (
+                "aws.conf:9: duplicate entry found for service override [2] (ec2 in us-west-2)"
+            ),
+        }.items():
+            error = self.assertRaises(CloudConfigError, read, text)
+            self.assertIn(wanted, str(error))

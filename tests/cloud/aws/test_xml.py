@@ -1,0 +1,110 @@
+"""XML of AWS, and what is none."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.cloud.aws.api import read_error
+from tower.cloud.aws.instances import instance_id_of, read_instances, region_of
+from tower.cloud.aws.xml import BadXML, parse_xml, text_of
+from tower.cloud.errors import CloudError
+
+BOMB = b'<!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c "&b;&b;&b;&b;">]><a>&c;</a>'
+
+
+class XMLTest(SynchronousTestCase):
+    """Reading XML."""
+
+    def test_names(self) -> None:
+        """Names are read without their namespace, texts without blanks around them."""
+        root = parse_xml(b'<?xml version="1.0"?><R xmlns="http://x/"><a> <b>\n c &amp; d </b></a></R>')
+        self.assertEqual((root.tag, text_of(root, "a/b"), text_of(root, "a/c")), ("R", "c & d", ""))
+
+    def test_document_types(self) -> None:
+        """A document type is refused, and with it every entity."""
+        for data in (BOMB, b'<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>'):
+            error = self.assertRaises(BadXML, parse_xml, data)
+            self.assertIn("document type", str(error))
+
+    def test_no_xml(self) -> None:
+        """What is no XML is refused, with the line and nothing of it."""
+        for data in (
+            b"",
+            b"secret",
+            b"<a>",
+            b"<a/><b/>",
+            b"<a>&secret;</a>",
+            b"\xff\xfe\x00",
+            b"<a>\n\x01</a>",
+        ):
+            error = self.assertRaises(BadXML, parse_xml, data)
+            self.assertNotIn("secret", str(error))
+
+    def test_too_much(self) -> None:
+        """Too deep, or too many, is refused."""
+        for data in (b"<a>" * 10_000, b"<a>" + b"<b/>" * 600_000 + b"</a>"):
+            error = self.assertRaises(BadXML, parse_xml, data)
+            self.assertIn("too many", str(error))
+
+
+class InstancesTest(SynchronousTestCase):
+    """What is made of instances."""
+
+    def test_little(self) -> None:
+        """An instance that is being made has few things, and its id for a name."""
+        found, token = read_instances(
+            parse_xml(
+                b"<R><reservationSet><item><instancesSet><item><instanceId>i-0123456789abcdef0</instanceId>"
+                b"<instanceState><name>pending</name></instanceState><privateDnsName/>"
+                b"</item></instancesSet></item></reservationSet><nextToken>t</nextToken></R>"
+            )
+        )
+        self.assertEqual([(each.name, each.addresses) for each in found], [("i-0123456789abcdef0", ())])
+        self.assertEqual(token, "t")
+
+    def test_regions(self) -> None:
+        """Zones of all kinds are in their regions."""
+        for zone, region in {
+            "us-east-1a": "us-east-1",
+            "eu-central-1c": "eu-central-1",
+            "us-gov-west-1b": "us-gov-west-1",
+            "eusc-de-east-1a": "eusc-de-east-1",
+            "us-west-2-lax-1a": "us-west-2",
+            "us-east-1-wl1-bos-wlz-1": "us-east-1",
+            "": "",
+            "here": "",
+        }.items():
+            self.assertEqual(region_of(zone), region)
+
+    def test_provider_ids(self) -> None:
+        """A provider id names an instance with or without its zone, and nothing else does."""
+        for text in (
+            "aws:///us-east-1a/i-0123456789abcdef0",
+            "aws:///i-0123456789abcdef0",
+            "i-0123456789abcdef0",
+        ):
+            self.assertEqual(instance_id_of(text), "i-0123456789abcdef0")
+        for text in ("", "aws:///us-east-1a/", "aws://a/b/i-01234567", "azure:///i-01234567", "aws:///i-XYZ"):
+            self.assertRaises(CloudError, instance_id_of, text)
+
+
+class ErrorsTest(SynchronousTestCase):
+    """Errors of the services, in both languages."""
+
+    def test_read(self) -> None:
+        """Code and message are read from XML of both forms and from JSON; else there are none."""
+        for body, wanted in {
+            b"<Response><Errors><Error><Code>A</Code><Message>b</Message></Error></Errors></Response>": (
+                "A",
+                "b",
+            ),
+            b"<ErrorResponse><Error><Type>Sender</Type><Code>A</Code></Error></ErrorResponse>": ("A", ""),
+            b'{"__type": "com.amazon#AException", "message": "b"}': ("AException", "b"),
+            b'{"__type": "AException:http://x/", "Message": "b"}': ("AException", "b"),
+            b'{"message": "b"}': ("", ""),
+            b"[1]": ("", ""),
+            b"<html>": ("", ""),
+            BOMB: ("", ""),
+            b"[" * 100_000: ("", ""),
+        }.items():
+            self.assertEqual(read_error(body), wanted)

@@ -1,0 +1,64 @@
+"""A stand-in for Azure in memory, with a provider that asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cloud.asking import finish
+from tests.cloud.pumped import PumpedClock
+from tests.cloud.standins.azure import Azure, Machine, configuration
+from tower.cloud.azure.config import read_azure_config
+from tower.cloud.azure.provider import Azure as Provider
+from tower.cloud.azure.provider import Instances, Zones
+from tower.cloud.configtext import ConfigText
+from tower.cloud.session import CloudSession
+
+T = TypeVar("T")
+
+HOST = "http://azure.test"
+
+
+class AzureTestCase(SynchronousTestCase):
+    """Three machines of their own, two of a scale set; all but one run."""
+
+    def setUp(self) -> None:
+        """Start them."""
+        self.clock = PumpedClock()
+        self.keys: list[tuple[str, str]] = []
+        self.azure = Azure(self.clock, on_key=lambda user, line: self.keys.append((user, line)))
+        self.azure.machines = [
+            Machine("node-a", "10.0.0.4", "203.0.113.4", "fd00::4"),
+            Machine("node-b", "10.0.0.5", zones=()),
+            Machine("node-c", "10.0.0.6", power="deallocated"),
+            Machine("pool000000", "10.0.1.4", "203.0.113.14", scale_set="pool", number="0", zones=("2",)),
+            Machine("pool000001", "10.0.1.5", scale_set="pool", number="1", zones=("3",)),
+        ]
+        self.agent = self.clock.ask(self.azure.resource)
+
+    def provider(self, **keys: object) -> Provider:
+        """Return a provider with *keys* in its configuration."""
+        provider = Provider(
+            read_azure_config(ConfigText("azure.json", configuration(HOST, **keys))), ask=self.session
+        )
+        provider.initialize(self.clock)
+        self.addCleanup(provider.stop)
+        return provider
+
+    def instances(self, **keys: object) -> Instances:
+        """Return the instances of such a provider."""
+        return self.provider(**keys).instances()
+
+    def zones(self, **keys: object) -> Zones:
+        """Return the zones of such a provider."""
+        return self.provider(**keys).zones()
+
+    def session(self, reactor: Any) -> CloudSession:
+        """Return what asks the stand-in."""
+        return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
+
+    def finish(self, work: Awaitable[T], limit: float = 2000.0) -> T:
+        """Return what comes of *work*."""
+        return finish(self.clock, work, limit)

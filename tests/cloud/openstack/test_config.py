@@ -1,0 +1,102 @@
+"""The configuration of the provider openstack."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cloud.asking import logged
+from tower.cloud.configtext import ConfigText
+from tower.cloud.errors import CloudConfigError
+from tower.cloud.openstack.config import OpenStackConfig, Reference, parse_openstack_config
+from tower.errors import ConfigurationError
+
+LOGIN = "[Global]\nauth-url = https://k.example:5000/\nuser-id = u\npassword = hush\ntenant-id = p\n"
+
+
+def parse(text: str) -> OpenStackConfig:
+    """Read a configuration."""
+    return parse_openstack_config(ConfigText("cloud.conf", text))
+
+
+class ConfigTests(SynchronousTestCase):
+    """What is read."""
+
+    def test_none(self) -> None:
+        """A configuration is needed."""
+        with self.assertRaisesRegex(ConfigurationError, "--cloud-config with .Global. auth-url"):
+            parse_openstack_config(None)
+
+    def test_least(self) -> None:
+        """The least that works, and what else is so then."""
+        config = parse(LOGIN)
+        self.assertEqual("https://k.example:5000/v3", config.auth_url)
+        self.assertEqual((Reference("u"), Reference("p")), (config.user, config.project))
+        self.assertEqual(
+            ("public", ("configDrive", "metadataService")), (config.interface, config.search_order)
+        )
+
+    def test_domains(self) -> None:
+        """One domain serves for both, or each has its own."""
+        start = "[Global]\nauth-url = https://k\nusername = u\npassword = x\ntenant-name = p\n"
+        config = parse(start + "domain-name = D\n")
+        self.assertEqual(
+            (Reference("", "D"), Reference("", "D")), (config.user_domain, config.project_domain)
+        )
+        config = parse(start + "domain-id = d\ntenant-domain-name = T\n")
+        self.assertEqual((Reference("d"), Reference("", "T")), (config.user_domain, config.project_domain))
+
+    def test_places(self) -> None:
+        """What is said of metadata and networks."""
+        config = parse(
+            LOGIN + "node-metadata = a=b=c\n[Metadata]\nsearch-order = metadataService, configDrive\n"
+            "request-timeout = 1m\n[Networking]\npublic-network-name = x\npublic-network-name = y\n"
+        )
+        self.assertEqual((("a", "b=c"),), config.node_metadata)
+        self.assertEqual(("metadataService", "configDrive"), config.search_order)
+        self.assertEqual((60.0, frozenset("xy")), (config.metadata_timeout, config.public_networks))
+
+    def test_wrong(self) -> None:
+        """What cannot be is told with file and line."""
+        for line, text in (
+            ("auth-url = k", "auth-url is no URL"),
+            ("auth-url = http://k/v2.0", "version 2.0"),
+            ("tls-insecure = true", "name the authority with ca-file"),
+            ("os-endpoint-type = x", "none of public, internal, admin"),
+            ("node-metadata = x", "needs a name and a value"),
+            ("[Metadata]\nsearch-order = dhcp", "others than"),
+            ("[Metadata]\nrequest-timeout = soon", "no duration like 5s"),
+        ):
+            number = 5 + len(line.split("\n"))
+            with self.assertRaisesRegex(CloudConfigError, f"^cloud.conf:{number}: .*{text}"):
+                parse(LOGIN + line + "\n")
+
+    def test_incomplete_logins(self) -> None:
+        """A login that Keystone would refuse for its form is told of before."""
+        start = "[Global]\nauth-url = https://k\n"
+        for login, text in (
+            ("", "a login is missing"),
+            ("username = u\n", "a login is missing"),
+            ("username = u\npassword = x\ntenant-id = p\n", "username needs domain-name"),
+            ("user-id = u\npassword = x\n", "tenant-id or tenant-name is missing"),
+            ("user-id = u\npassword = x\ntenant-name = p\n", "tenant-name needs domain-name"),
+            ("application-credential-id = c\n", "application-credential-secret is missing"),
+            (
+                "application-credential-name = c\napplication-credential-secret = s\n",
+                "needs username or user-id",
+            ),
+        ):
+            with self.assertRaisesRegex(CloudConfigError, f"^cloud.conf.*{text}"):
+                parse(start + login)
+        with self.assertRaisesRegex(CloudConfigError, "auth-url is missing"):
+            parse("[Global]\n")
+
+    def test_unknown(self) -> None:
+        """What upstream knows and we do not need is ignored; what nobody knows is told of."""
+        with logged() as lines:
+            parse(LOGIN + "shiny = 1\n[LoadBalancer]\nlb-method = x\n[Route]\nrouter-id = y\n[Odd]\n")
+        self.assertEqual(2, len(lines))
+
+    def test_repr(self) -> None:
+        """Passwords are not shown."""
+        secret = "application-credential-id = c\napplication-credential-secret = hush\n"
+        self.assertNotIn("hush", repr(parse(LOGIN)) + repr(parse(LOGIN + secret)))

@@ -1,0 +1,137 @@
+"""Where credentials for AWS come from: the usual places in the usual order, renewed before they end."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from twisted.internet.interfaces import IReactorTime
+
+from tower.cloud.aws.signing import AWSCredentials
+from tower.cloud.errors import CloudError
+from tower.cloud.token import RefreshedToken
+
+#: How long credentials that do not end are used before they are read again, s.
+READ_AGAIN = 900.0
+
+#: Credentials are renewed so long before they end, s.
+MARGIN = 300.0
+
+# Largest file with credentials or a token that is read, B.
+_FILE_LIMIT = 1 << 16
+
+
+class NoCredentials(CloudError):
+    """Nowhere are credentials for AWS."""
+
+
+class ISource(Protocol):
+    """One place where credentials may be."""
+
+    async def fetch(self) -> AWSCredentials | None:
+        """Return fresh credentials; None: this place is not in use here.
+
+        :raise CloudError: it is, but does not work; no other place is looked at then.
+        """
+
+
+class Chain:
+    """The first of several places that has credentials.
+
+    :param time_of_day: its ``seconds()`` count from the epoch.
+    """
+
+    def __init__(self, clock: IReactorTime, time_of_day: IReactorTime, sources: Sequence[ISource]) -> None:
+        self._time_of_day = time_of_day
+        self._sources = sources
+        self._kept: RefreshedToken[AWSCredentials] = RefreshedToken(clock, self._fetch, MARGIN)
+
+    async def get(self) -> AWSCredentials:
+        """See `tower.cloud.aws.api.ICredentials`."""
+        return await self._kept.get()
+
+    def forget(self, refused: AWSCredentials) -> None:
+        """See `tower.cloud.aws.api.ICredentials`."""
+        self._kept.forget(refused)
+
+    async def _fetch(self) -> tuple[AWSCredentials, float]:
+        for source in self._sources:
+            found = await source.fetch()
+            if found is not None:
+                if found.expires is None:
+                    return found, READ_AGAIN + MARGIN
+                return found, found.expires - self._time_of_day.seconds()
+        raise NoCredentials(
+            "no credentials for AWS: not in the environment, not in the shared file, no role of this machine"
+        )
+
+
+class Environment:
+    """``AWS_ACCESS_KEY_ID`` and its fellows."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    async def fetch(self) -> AWSCredentials | None:
+        """See `ISource`."""
+        key, secret = (
+            self._environ.get(f"AWS_{name}", "") for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
+        )
+        if not key and not secret:
+            return None
+        if not key or not secret:
+            raise NoCredentials("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set")
+        return AWSCredentials(key, secret, self._environ.get("AWS_SESSION_TOKEN", ""))
+
+
+class SharedFile:
+    """One profile of the file that AWS's own tools use.
+
+    :param wanted: it is an error if file or profile are not there.
+    """
+
+    def __init__(self, path: Path, profile: str, *, wanted: bool) -> None:
+        self._path = path
+        self._profile = profile
+        self._wanted = wanted
+
+    async def fetch(self) -> AWSCredentials | None:
+        """See `ISource`."""
+        # No error shows what stands in the file.
+        parser = configparser.RawConfigParser(strict=False)
+        try:
+            parser.read_string(read_small(self._path))
+        except FileNotFoundError:
+            return self._nothing("there is no such file")
+        except (OSError, UnicodeDecodeError, configparser.Error) as e:
+            reason = getattr(e, "strerror", None) or type(e).__name__
+            raise NoCredentials(f"credentials for AWS in {self._path}: {reason}") from None
+        if not parser.has_section(self._profile):
+            return self._nothing(f"there is no profile {self._profile}")
+        section = parser[self._profile]
+        key, secret = section.get("aws_access_key_id", ""), section.get("aws_secret_access_key", "")
+        if not key or not secret:
+            return self._nothing(
+                f"profile {self._profile} has no aws_access_key_id and aws_secret_access_key"
+            )
+        return AWSCredentials(key, secret, section.get("aws_session_token", ""))
+
+    def _nothing(self, reason: str) -> AWSCredentials | None:
+        if self._wanted:
+            raise NoCredentials(f"credentials for AWS in {self._path}: {reason}")
+        return None
+
+
+def read_small(path: Path) -> str:
+    """Return what stands in a file with a secret.
+
+    :raise OSError: it cannot be read, or is too large for one.
+    :raise UnicodeDecodeError: it is no text.
+    """
+    with path.open("rb") as file:
+        data = file.read(_FILE_LIMIT + 1)
+    if len(data) > _FILE_LIMIT:
+        raise OSError(None, f"larger than {_FILE_LIMIT} B")
+    return data.decode()

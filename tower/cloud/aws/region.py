@@ -1,0 +1,103 @@
+"""One region of AWS: the services in it, and the credentials that they are asked with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from tower.cloud.aws.api import AWSAPI, ICredentials
+from tower.cloud.aws.config import EC2, INSTANCE_CONNECT, STS, AWSConfig
+from tower.cloud.aws.credentials import Chain, Environment, ISource, SharedFile
+from tower.cloud.aws.instances import REGION
+from tower.cloud.aws.metadata import Metadata, NoMetadata
+from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
+from tower.cloud.errors import CloudError
+from tower.cloud.session import CloudSession
+
+
+@frozen
+class _Services:
+    """Who is asked, once the region is known."""
+
+    ec2: AWSAPI
+    instance_connect: AWSAPI
+
+
+class Region:
+    """One region of AWS, as a configuration and this machine's surroundings lead to it.
+
+    :param clock: of the reactor.
+    :param time_of_day: its ``seconds()`` count from the epoch.
+    :ivar metadata: of the instance that we are on.
+    """
+
+    def __init__(
+        self,
+        config: AWSConfig,
+        environ: Mapping[str, str],
+        session: CloudSession,
+        clock: IReactorTime,
+        time_of_day: IReactorTime,
+        metadata: Metadata,
+    ) -> None:
+        self.config = config
+        self.metadata = metadata
+        self._environ = environ
+        self._session = session
+        self._clock = clock
+        self._time_of_day = time_of_day
+        self._services: _Services | None = None
+
+    async def ec2(self) -> AWSAPI:
+        """Return EC2."""
+        return (await self._known()).ec2
+
+    async def instance_connect(self) -> AWSAPI:
+        """Return EC2 Instance Connect."""
+        return (await self._known()).instance_connect
+
+    async def _known(self) -> _Services:
+        if self._services is None:
+            region = self.config.region_in(self._environ) or await self._here()
+            if not REGION.fullmatch(region):
+                raise CloudError("the region is not known: set Region or Zone")
+            credentials = self._credentials(region)
+            self._services = _Services(
+                self._api(EC2, region, credentials), self._api(INSTANCE_CONNECT, region, credentials)
+            )
+        return self._services
+
+    async def _here(self) -> str:
+        try:
+            return await self.metadata.get("placement/region")
+        except NoMetadata as e:
+            raise CloudError(f"the region is not known: set Region or Zone ({e})") from None
+
+    def _api(self, service: str, region: str, credentials: ICredentials) -> AWSAPI:
+        return AWSAPI(self._session, self._time_of_day, self.config.endpoint(service, region), credentials)
+
+    def _credentials(self, region: str) -> ICredentials:
+        sources: list[ISource] = [
+            Environment(self._environ),
+            self._shared_file(),
+            WebIdentity(self._session, self.config.endpoint(STS, region).url, self._environ),
+            Container(self._session, self._environ),
+            InstanceRole(self.metadata),
+        ]
+        found = self._chain(sources)
+        if self.config.role:
+            return self._chain([AssumedRole(self._api(STS, region, found), self.config.role)])
+        return found
+
+    def _chain(self, sources: Sequence[ISource]) -> Chain:
+        return Chain(self._clock, self._time_of_day, sources)
+
+    def _shared_file(self) -> SharedFile:
+        named = self.config.profile or self._environ.get("AWS_PROFILE", "")
+        path = self.config.credentials_file or self._environ.get("AWS_SHARED_CREDENTIALS_FILE", "")
+        return SharedFile(
+            Path(path or "~/.aws/credentials").expanduser(), named or "default", wanted=bool(named or path)
+        )

@@ -1,0 +1,213 @@
+"""Credentials for AWS that somebody gives us for a while: for a token, for being here, or for others.
+
+None of what they answer with is ever in an error but AWS's own word for what is wrong.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from calendar import timegm
+from collections.abc import Mapping
+from pathlib import Path
+from time import strptime
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from xml.etree.ElementTree import Element
+
+from tower.cloud.aws.api import AWSAPI, read_error
+from tower.cloud.aws.credentials import NoCredentials, read_small
+from tower.cloud.aws.metadata import Metadata, NoMetadata
+from tower.cloud.aws.signing import AWSCredentials
+from tower.cloud.aws.xml import parse_xml, text_of
+from tower.cloud.errors import CloudAnswerError
+from tower.cloud.session import CloudSession
+
+#: Version of the Security Token Service's API.
+STS_VERSION = "2011-06-15"
+
+#: How long a role is taken on for, s.
+ROLE_LIFE = 3600
+
+#: Names Tower in the logs of AWS where nobody says another.
+SESSION_NAME = "tower"
+
+_CONTAINER_HOST = "http://169.254.170.2"
+_LINK_LOCAL = frozenset(("169.254.170.2", "169.254.170.23", "fd00:ec2::23"))
+
+
+class WebIdentity:
+    """A role for whom a token in a file vouches, as in a pod with a service account for AWS.
+
+    :param sts: the Security Token Service's URL.
+    """
+
+    def __init__(self, session: CloudSession, sts: str, environ: Mapping[str, str]) -> None:
+        self._session = session
+        self._sts = sts
+        self._environ = environ
+
+    async def fetch(self) -> AWSCredentials | None:
+        """See `ISource`."""
+        path, role = (
+            self._environ.get(f"AWS_{name}", "") for name in ("WEB_IDENTITY_TOKEN_FILE", "ROLE_ARN")
+        )
+        if not path or not role:
+            return None
+        try:
+            token = read_small(Path(path)).strip()
+        except (OSError, UnicodeDecodeError) as e:
+            raise NoCredentials(f"web identity token {path}: {getattr(e, 'strerror', 'not UTF-8')}") from None
+        form = {
+            "Action": "AssumeRoleWithWebIdentity",
+            "Version": STS_VERSION,
+            "RoleArn": role,
+            "RoleSessionName": self._environ.get("AWS_ROLE_SESSION_NAME") or SESSION_NAME,
+            "WebIdentityToken": token,
+        }
+        headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+        try:
+            answer = await self._session.request(
+                "POST", self._sts, headers=headers, body=urlencode(form).encode()
+            )
+        except CloudAnswerError as e:
+            # The message may quote the token, the code does not.
+            raise NoCredentials(
+                f"AssumeRoleWithWebIdentity for {role}: {read_error(e.body)[0] or f'HTTP status {e.code}'}"
+            ) from None
+        return read_assumed_role(parse_xml(answer.body), "AssumeRoleWithWebIdentity")
+
+
+class Container:
+    """The endpoint that ECS and EKS give a container.
+
+    :param host: where relative addresses begin.
+    """
+
+    def __init__(
+        self, session: CloudSession, environ: Mapping[str, str], host: str = _CONTAINER_HOST
+    ) -> None:
+        self._session = session
+        self._environ = environ
+        self._host = host
+
+    async def fetch(self) -> AWSCredentials | None:
+        """See `ISource`."""
+        relative, url, token, file = (
+            self._environ.get(f"AWS_CONTAINER_{name}", "")
+            for name in (
+                "CREDENTIALS_RELATIVE_URI",
+                "CREDENTIALS_FULL_URI",
+                "AUTHORIZATION_TOKEN",
+                "AUTHORIZATION_TOKEN_FILE",
+            )
+        )
+        if relative:
+            url = self._host + relative
+        if not url:
+            return None
+        if not _may_be_trusted(url):
+            raise NoCredentials("AWS_CONTAINER_CREDENTIALS_FULL_URI: must be https, or the machine's own")
+        try:
+            token = read_small(Path(file)).strip() if file else token
+        except (OSError, UnicodeDecodeError) as e:
+            raise NoCredentials(
+                f"authorization token {file}: {getattr(e, 'strerror', 'not UTF-8')}"
+            ) from None
+        headers = {"authorization": token} if token else {}
+        try:
+            answer = await self._session.request("GET", url, headers=headers)
+        except CloudAnswerError as e:
+            raise NoCredentials(f"the container's credentials for AWS: HTTP status {e.code}") from None
+        return read_json_credentials(answer.body, "the container's credentials for AWS")
+
+
+class InstanceRole:
+    """The role of the instance that we are on."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    async def fetch(self) -> AWSCredentials | None:
+        """See `ISource`."""
+        base = "iam/security-credentials/"
+        try:
+            roles = await self._metadata.get(base)
+        except NoMetadata:
+            return None
+        if not roles:
+            return None
+        role = roles.split()[0]
+        text = await self._metadata.get(base + role)
+        return read_json_credentials(text.encode(), f"the credentials of role {role}")
+
+
+class AssumedRole:
+    """A role that other credentials may take on.
+
+    :param sts: the Security Token Service, asked with those credentials.
+    :param role: its ARN.
+    """
+
+    def __init__(self, sts: AWSAPI, role: str) -> None:
+        self._sts = sts
+        self._role = role
+
+    async def fetch(self) -> AWSCredentials | None:
+        """See `ISource`."""
+        wanted = {"RoleArn": self._role, "RoleSessionName": SESSION_NAME, "DurationSeconds": str(ROLE_LIFE)}
+        return read_assumed_role(await self._sts.query(STS_VERSION, "AssumeRole", wanted), "AssumeRole")
+
+
+def read_assumed_role(root: Element, action: str) -> AWSCredentials:
+    """Return the credentials in an answer of the Security Token Service.
+
+    :raise NoCredentials: there are none in it.
+    """
+    found = root.find(f"{action}Result/Credentials")
+    if found is None:
+        raise NoCredentials(f"{action}: the answer has no credentials")
+    names = ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
+    return _credentials([text_of(found, name) for name in names], action)
+
+
+def read_json_credentials(body: bytes, what: str) -> AWSCredentials:
+    """Return the credentials in an answer of the metadata service or of a container's endpoint.
+
+    :param what: for errors.
+    :raise NoCredentials: there are none in it.
+    """
+    try:
+        said: Any = json.loads(body)
+        if said.get("Code", "Success") != "Success":
+            raise NoCredentials(f"{what}: {str(said['Code'])[:60]}")
+        values = [str(said[name]) for name in ("AccessKeyId", "SecretAccessKey", "Token", "Expiration")]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise NoCredentials(f"{what}: the answer has none") from None
+    return _credentials(values, what)
+
+
+def _credentials(values: list[str], what: str) -> AWSCredentials:
+    key, secret, token, expiration = values
+    try:
+        # ISO 8601 in UTC; some services say fractions of a second.
+        expires = float(timegm(strptime(expiration.rstrip("Z").partition(".")[0], "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        raise NoCredentials(f"{what}: an end that is no time") from None
+    if not key or not secret:
+        raise NoCredentials(f"{what}: the answer has none")
+    return AWSCredentials(key, secret, token, expires)
+
+
+def _may_be_trusted(url: str) -> bool:
+    """Tell whether a token may be sent to an address that the environment names, and a secret be had."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        return bool(host)
+    if parts.scheme != "http":
+        return False
+    try:
+        return host in _LINK_LOCAL or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""Azure: virtual machines and scale sets, and keys by the extension VMAccess."""

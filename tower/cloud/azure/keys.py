@@ -1,0 +1,119 @@
+"""Keys on Azure's machines, by way of the extension VMAccess.
+
+Each run of it takes a minute or more and appends the key once more, so it is run only where it was not run
+for this user and key.  Where it was is remembered here and, with the extension, by Azure: the tag that makes
+it run again names user and key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import DeferredLock
+
+from tower.cloud.azure.arm import AzureError, ResourceManager
+from tower.cloud.azure.inventory import COMPUTE
+from tower.cloud.azure.machines import Machine
+from tower.cloud.errors import CloudError
+from tower.cloud.fanout import describe, fan_out
+from tower.cloud.publickey import PublicKey, read_public_key
+
+#: The extension, and what it is called where nobody has called it otherwise.
+PUBLISHER = "Microsoft.OSTCExtensions"
+TYPE = "VMAccessForLinux"
+VERSION = "1.5"
+NAME = "enablevmAccess"
+
+#: Most machines that it runs on at a time.
+PARALLEL = 16
+
+_TYPES = ("ssh-ed25519", "ssh-rsa")
+_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
+
+class VMAccess:
+    """Has the extension run where it has to.
+
+    :param look: returns the machines.
+    """
+
+    def __init__(self, manager: ResourceManager, look: Callable[[], Awaitable[Sequence[Machine]]]) -> None:
+        self._manager = manager
+        self._look = look
+        self._done: dict[str, str] = {}
+        self._running = DeferredLock()
+
+    async def install(self, user: str, key: bytes) -> None:
+        """Have the owner of *key* let in as *user* on every Linux machine that runs.
+
+        :raise CloudError: on some, or all, it did not work; those are named.
+        """
+        if not _USER.fullmatch(user):
+            raise CloudError(f"user {user!r}: Azure's machines have no such name")
+        ready = read_public_key(key, _TYPES)
+        tag = _tag(user, ready)
+        await self._running.acquire()
+        try:
+            machines = [each for each in await self._look() if each.system.lower() != "windows"]
+            there = {machine.key for machine in machines}
+            self._done = {name: done for name, done in self._done.items() if name in there}
+            running = [machine for machine in machines if machine.power == "running"]
+            if not running:
+                raise CloudError("no running Linux machine is in the resource group")
+            waiting = [machine for machine in running if self._done.get(machine.key) != tag]
+            failed = await fan_out(waiting, lambda machine: self._run(machine, user, ready, tag), PARALLEL)
+        finally:
+            self._running.release()
+        if failed:
+            who = describe((each.item.name, each.reason) for each in failed)
+            raise CloudError(f"the key is not on {len(failed)} of {len(running)} machines: {who}")
+
+    async def _run(self, machine: Machine, user: str, key: PublicKey, tag: str) -> None:
+        path = f"{machine.id}/extensions"
+        name, last, is_done = await self._there(path)
+        before, _, number = last.rpartition("-")
+        if before != tag or not is_done:
+            # What failed is not run again with the same tag.
+            attempt = int(number) + 1 if before == tag and number.isdecimal() else 1
+            properties: dict[str, Any] = {
+                "publisher": PUBLISHER,
+                "type": TYPE,
+                "typeHandlerVersion": VERSION,
+                "autoUpgradeMinorVersion": True,
+                "forceUpdateTag": f"{tag}-{attempt}",
+                "settings": {},
+                "protectedSettings": {"username": user, "ssh_key": key.line},
+            }
+            resource: dict[str, Any] = {"properties": properties}
+            if not machine.is_of_scale_set:
+                resource["location"] = machine.location
+            await self._manager.put(f"{path}/{name}", COMPUTE, resource)
+        self._done[machine.key] = tag
+
+    async def _there(self, path: str) -> tuple[str, str, bool]:
+        """Return the extension's name on a machine, the tag that it last ran with, and whether that worked.
+
+        A machine takes no second one of the same type.
+        """
+        try:
+            said = await self._manager.get(path, COMPUTE)
+        except AzureError as e:
+            if e.status != 404:
+                raise
+            return NAME, "", False
+        for each in said.get("value") or ():
+            properties = each.get("properties") or {}
+            kind = f"{properties.get('publisher')}/{properties.get('type')}"
+            if kind.lower() == f"{PUBLISHER}/{TYPE}".lower():
+                is_done = str(properties.get("provisioningState")).lower() == "succeeded"
+                name = str(each.get("name") or NAME)
+                if re.fullmatch(r"[\w.-]{1,80}", name):
+                    return name, str(properties.get("forceUpdateTag") or ""), is_done
+        return NAME, "", False
+
+
+def _tag(user: str, key: PublicKey) -> str:
+    return "tower-" + hashlib.sha256(f"{user}\0{key.line}".encode()).hexdigest()[:32]

@@ -1,0 +1,199 @@
+"""The cloud provider ``azure``: machines of a resource group, and keys by the extension VMAccess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from zope.interface import implementer
+
+from tower.cloud.azure.arm import AzureError, ResourceManager
+from tower.cloud.azure.config import AzureConfig, read_azure_config
+from tower.cloud.azure.inventory import COMPUTE, Inventory
+from tower.cloud.azure.keys import VMAccess
+from tower.cloud.azure.machines import Machine, path_of, read_machine, zone_of
+from tower.cloud.azure.tokens import Tokens, read_compute
+from tower.cloud.configtext import ConfigText
+from tower.cloud.errors import CloudConfigError, CloudError, InstanceNotFound
+from tower.cloud.interfaces import ICloudProvider, IInstances, Instance, IZones, NodeAddress, Zone
+from tower.cloud.session import CloudSession
+from tower.cloud.token import RefreshedToken
+from tower.cloud.underway import UnderWay
+
+_GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "resourcenotfound"))
+
+
+def make(config: ConfigText | None) -> Azure:
+    """Return the provider for a configuration.
+
+    :raise CloudConfigError: with file and line; or there is none.
+    """
+    if config is None:
+        raise CloudConfigError("azure", 0, "a configuration with subscriptionId and resourceGroup is needed")
+    return Azure(read_azure_config(config))
+
+
+@implementer(ICloudProvider)
+class Azure:
+    """See `ICloudProvider`.
+
+    :param ask: makes a session for a reactor.
+    """
+
+    def __init__(self, config: AzureConfig, *, ask: Callable[[Any], CloudSession] = CloudSession) -> None:
+        self._config = config
+        self._ask = ask
+        self._session: CloudSession | None = None
+        self._instances: Instances | None = None
+        self._zones: Zones | None = None
+
+    def provider_name(self) -> str:
+        """See `ICloudProvider`."""
+        return "azure"
+
+    def initialize(self, reactor: Any) -> None:
+        """See `ICloudProvider`."""
+        self._session = self._ask(reactor)
+        token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(self._session, self._config).fetch)
+        manager = ResourceManager(self._session, reactor, self._config.manager, token)
+        self._instances = Instances(manager, Inventory(manager, reactor, self._config), self._config)
+        self._zones = Zones(self._instances, self._session, self._config)
+
+    def stop(self) -> None:
+        """See `ICloudProvider`."""
+        if self._instances is not None:
+            self._instances.stop()
+        if self._session is not None:
+            self._session.stop()
+
+    def instances(self) -> Instances:
+        """See `ICloudProvider`."""
+        if self._instances is None:
+            raise CloudError("the provider is not initialized")
+        return self._instances
+
+    def zones(self) -> Zones:
+        """See `ICloudProvider`."""
+        if self._zones is None:
+            raise CloudError("the provider is not initialized")
+        return self._zones
+
+    def clusters(self) -> None:
+        """See `ICloudProvider`."""
+
+    def routes(self) -> None:
+        """See `ICloudProvider`."""
+
+    def load_balancer(self) -> None:
+        """See `ICloudProvider`."""
+
+    def has_cluster_id(self) -> bool:
+        """See `ICloudProvider`: the resource group is the cluster."""
+        return True
+
+
+@implementer(IInstances)
+class Instances:
+    """See `IInstances`; nodes are called as their machines, those of scale sets as their host names."""
+
+    def __init__(self, manager: ResourceManager, inventory: Inventory, config: AzureConfig) -> None:
+        self._manager = manager
+        self._inventory = inventory
+        self._config = config
+        self._keys = VMAccess(manager, inventory.look)
+        self._under_way = UnderWay()
+
+    def stop(self) -> None:
+        """Install no more keys."""
+        self._under_way.stop()
+
+    async def node_addresses(self, name: str) -> Sequence[NodeAddress]:
+        """See `IInstances`."""
+        return (await self.by_name(name)).addresses
+
+    async def node_addresses_by_provider_id(self, provider_id: str) -> Sequence[NodeAddress]:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).addresses
+
+    async def instance_id(self, name: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_name(name)).id
+
+    async def instance_type(self, name: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_name(name)).size
+
+    async def instance_type_by_provider_id(self, provider_id: str) -> str:
+        """See `IInstances`."""
+        return (await self.by_provider_id(provider_id)).size
+
+    async def add_ssh_key_to_all_instances(self, user: str, key: bytes) -> None:
+        """See `IInstances`: takes minutes for each new key; the user may do everything, by sudo."""
+        await self._under_way.do(self._keys.install(user, key))
+
+    async def current_node_name(self, hostname: str) -> str:
+        """See `IInstances`."""
+        return hostname
+
+    async def instance_exists_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        try:
+            await self._get(provider_id, COMPUTE)
+        except InstanceNotFound:
+            return False
+        return True
+
+    async def instance_shutdown_by_provider_id(self, provider_id: str) -> bool:
+        """See `IInstances`."""
+        said = await self._get(provider_id, f"{COMPUTE}&$expand=instanceView")
+        return read_machine(said).is_off
+
+    async def list_instances(self) -> Sequence[Instance]:
+        """See `IInstances`."""
+        return [machine.as_instance() for machine in await self._inventory.look()]
+
+    async def by_name(self, name: str) -> Machine:
+        """Return the machine of a node.
+
+        :raise InstanceNotFound: there is none.
+        """
+        return await self._inventory.find(lambda machine: machine.name.lower() == name.lower())
+
+    async def by_provider_id(self, provider_id: str) -> Machine:
+        """Return a machine.
+
+        :raise InstanceNotFound: there is none.
+        """
+        key = path_of(provider_id, self._config.subscription).lower()
+        return await self._inventory.find(lambda machine: machine.key == key)
+
+    async def _get(self, provider_id: str, query: str) -> dict[str, Any]:
+        try:
+            return await self._manager.get(path_of(provider_id, self._config.subscription), query)
+        except AzureError as e:
+            if e.status == 404 and e.code.lower() in _GONE:
+                raise InstanceNotFound from None
+            raise
+
+
+@implementer(IZones)
+class Zones:
+    """See `IZones`."""
+
+    def __init__(self, instances: Instances, session: CloudSession, config: AzureConfig) -> None:
+        self._instances = instances
+        self._session = session
+        self._config = config
+
+    async def get_zone(self) -> Zone:
+        """See `IZones`."""
+        said = await read_compute(self._session, self._config)
+        return zone_of(str(said.get("location") or self._config.location), str(said.get("zone") or ""))
+
+    async def get_zone_by_provider_id(self, provider_id: str) -> Zone:
+        """See `IZones`."""
+        return (await self._instances.by_provider_id(provider_id)).in_zone
+
+    async def get_zone_by_node_name(self, name: str) -> Zone:
+        """See `IZones`."""
+        return (await self._instances.by_name(name)).in_zone

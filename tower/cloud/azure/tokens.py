@@ -1,0 +1,94 @@
+"""Tokens for Azure: for a client's secret, or for being a machine with an identity."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+from tower.cloud.answers import Answer
+from tower.cloud.azure.config import AzureConfig
+from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
+from tower.cloud.session import CloudSession
+
+#: Version of the metadata service's tokens.
+TOKEN_VERSION = "2018-02-01"  # noqa: S105 (a date)
+
+#: Version of what the metadata service says of the machine.
+INSTANCE_VERSION = "2021-02-01"
+
+_HERE = {"metadata": "true"}
+
+
+class NoToken(CloudError):
+    """Azure gives us no token."""
+
+
+class Tokens:
+    """Fetches tokens as a configuration says."""
+
+    def __init__(self, session: CloudSession, config: AzureConfig) -> None:
+        self._session = session
+        self._config = config
+
+    async def fetch(self) -> tuple[str, float]:
+        """Return a token, and how long it lives, s.
+
+        :raise NoToken: with the reason that was given.
+        :raise CloudError: nobody answers.
+        """
+        answer = await (self._of_the_machine() if self._config.managed else self._for_the_secret())
+        try:
+            said = answer.json()
+            # The metadata service writes numbers as texts.
+            token, life = said["access_token"], float(said["expires_in"])
+        except (TypeError, KeyError, ValueError):
+            raise NoToken(f"{answer.url}: the answer has no token") from None
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
+            raise NoToken(f"{answer.url}: the answer has no token")
+        return token, life
+
+    async def _for_the_secret(self) -> Answer:
+        url = f"{self._config.login}/{quote(self._config.tenant, safe='')}/oauth2/v2.0/token"
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": self._config.client,
+            "client_secret": self._config.secret,
+            "scope": f"{self._config.audience.rstrip('/')}/.default",
+        }
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        try:
+            return await self._session.request("POST", url, headers=headers, body=urlencode(form).encode())
+        except CloudAnswerError as e:
+            raise NoToken(f"no token for client {self._config.client}: {self._without_secret(e)}") from None
+
+    async def _of_the_machine(self) -> Answer:
+        query = {"api-version": TOKEN_VERSION, "resource": self._config.audience}
+        if self._config.identity:
+            is_resource = self._config.identity.startswith("/")
+            query["msi_res_id" if is_resource else "client_id"] = self._config.identity
+        url = f"{self._config.metadata}/metadata/identity/oauth2/token?{urlencode(query)}"
+        try:
+            # 404 and 410 are answers of a service that is being updated.
+            return await self._session.request(
+                "GET", url, headers=_HERE, timeout=5.0, again=lambda answer: answer.code in (404, 410)
+            )
+        except CloudUnreachable as e:
+            raise NoToken(f"no metadata service, so no managed identity: {e}") from None
+        except CloudAnswerError as e:
+            raise NoToken(f"no token for the managed identity: {e.detail or e}") from None
+
+    def _without_secret(self, error: CloudAnswerError) -> str:
+        said = error.detail or str(error)
+        return said.replace(self._config.secret, "…") if self._config.secret else said
+
+
+async def read_compute(session: CloudSession, config: AzureConfig) -> dict[str, object]:
+    """Return what the metadata service says of the machine that we are on.
+
+    :raise CloudError: this is no machine of Azure's.
+    """
+    url = f"{config.metadata}/metadata/instance/compute?api-version={INSTANCE_VERSION}&format=json"
+    answer = await session.request("GET", url, headers=_HERE, timeout=5.0, attempts=2)
+    said = answer.json()
+    if not isinstance(said, dict):
+        raise CloudError(f"{answer.url} answered with something else than what it says of a machine")
+    return said

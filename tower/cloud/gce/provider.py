@@ -1,0 +1,130 @@
+"""The cloud provider ``gce``: Google Compute Engine by its REST API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from zope.interface import implementer
+
+from tower.cloud.configtext import ConfigText
+from tower.cloud.errors import CloudError
+from tower.cloud.gce.auth import AccountTokens, AlternateTokens, ServiceAccount
+from tower.cloud.gce.compute import Compute
+from tower.cloud.gce.config import GCEConfig, parse_gce_config
+from tower.cloud.gce.install import KeyInstaller
+from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
+from tower.cloud.gce.metadata import MetadataService
+from tower.cloud.interfaces import ICloudProvider
+from tower.cloud.session import CloudSession
+from tower.cloud.token import RefreshedToken
+
+NAME = "gce"
+
+
+@implementer(ICloudProvider)
+class GCECloud:
+    """One project, as its configuration describes it.
+
+    :param account: whose project it is if the configuration names none; None: that of the machine we are on.
+    :param ask: makes a session of a reactor; None: one that verifies HTTPS.
+    :param now: tells the time, s since the epoch.
+    """
+
+    def __init__(
+        self,
+        config: GCEConfig,
+        account: ServiceAccount | None = None,
+        *,
+        ask: Callable[[Any], CloudSession] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._ask = ask or self._session_for
+        self._now = now
+        self._project = config.project or (account.project if account else "")
+        self._session: CloudSession | None = None
+        self._metadata: MetadataService | None = None
+        self._installer: KeyInstaller | None = None
+        self._instances: GCEInstances | None = None
+        self._zones: GCEZones | None = None
+
+    def provider_name(self) -> str:
+        """See `ICloudProvider`."""
+        return NAME
+
+    def initialize(self, reactor: Any) -> None:
+        """See `ICloudProvider`."""
+        config = self._config
+        session = self._ask(reactor)
+        metadata = MetadataService(session, config.metadata_host)
+        tokens = self._tokens(reactor, session, metadata)
+        compute = Compute(session, reactor, config.api, self._find_project, tokens)
+        machines = Machines(compute, config, self._find_project)
+        installer = KeyInstaller(reactor, compute, config, partial(machines.all, metadata=True))
+        self._session, self._metadata, self._installer = session, metadata, installer
+        self._instances = GCEInstances(machines, installer)
+        self._zones = GCEZones(machines, config, metadata)
+
+    def stop(self) -> None:
+        """See `ICloudProvider`."""
+        if self._session is not None and self._installer is not None:
+            self._installer.stop()
+            self._session.stop()
+
+    def instances(self) -> GCEInstances:
+        """See `ICloudProvider`."""
+        if self._instances is None:
+            raise CloudError("the provider is not initialized")
+        return self._instances
+
+    def zones(self) -> GCEZones:
+        """See `ICloudProvider`."""
+        if self._zones is None:
+            raise CloudError("the provider is not initialized")
+        return self._zones
+
+    def clusters(self) -> None:
+        """Not supported."""
+
+    def routes(self) -> None:
+        """Not supported."""
+
+    def load_balancer(self) -> None:
+        """Not supported."""
+
+    def has_cluster_id(self) -> bool:
+        """See `ICloudProvider`."""
+        return True
+
+    def _session_for(self, reactor: Any) -> CloudSession:
+        return CloudSession(reactor, now=self._now)
+
+    async def _find_project(self) -> str:
+        if not self._project and self._metadata is not None:
+            self._project = await self._metadata.project()
+        return self._project
+
+    def _tokens(self, reactor: Any, session: CloudSession, metadata: MetadataService) -> RefreshedToken[str]:
+        config = self._config
+        if config.credentials_file:
+            account = AccountTokens(session, config.credentials_file, self._now)
+            first = RefreshedToken(reactor, account.fetch)
+        else:
+            first = RefreshedToken(reactor, metadata.token)
+        if not config.token_url:
+            return first
+        alternate = AlternateTokens(session, config.token_url, config.token_body, first, self._now)
+        return RefreshedToken(reactor, alternate.fetch)
+
+
+def make(config: ConfigText | None) -> GCECloud:
+    """Make a provider of its configuration; None: everything is found out from the machine we are on.
+
+    :raise ConfigurationError: the configuration, or the key file it names, cannot be used.
+    """
+    parsed = parse_gce_config(config)
+    account = ServiceAccount.load(parsed.credentials_file) if parsed.credentials_file else None
+    return GCECloud(parsed, account)

@@ -1,0 +1,1 @@
+"""OpenStack: Nova's servers, and keys in their metadata."""

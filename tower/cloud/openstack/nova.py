@@ -1,0 +1,144 @@
+"""Nova's REST API, v2.1: requests with tokens and a microversion, lists with all their pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tower.cloud.answers import Answer
+from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
+from tower.cloud.openstack.auth import Login
+from tower.cloud.session import CloudSession
+from tower.cloud.shapes import Shape, fits
+from tower.cloud.token import RefreshedToken
+
+#: The first microversion that tells a server's flavour by name (Pike, 2017), and the oldest one.
+WANTED = "2.47"
+OLDEST = "2.1"
+
+PAGE_SIZE = 100  # servers; a cloud may have a smaller one
+PAGE_LIMIT = 1000
+
+#: A server, as the API's JSON has it.
+Server = dict[str, Any]
+
+_SERVER: Shape = {
+    "id": str,
+    "name": str,
+    "status": str,
+    "metadata": {...: str},
+    "addresses": {...: [{"addr": str, "OS-EXT-IPS:type": str}]},
+    "accessIPv4": str,
+    "accessIPv6": str,
+    "flavor": {"id": str, "original_name": str},
+    "OS-EXT-AZ:availability_zone": str,
+}
+_LIST: Shape = {"servers": [_SERVER], "servers_links": [{"rel": str}]}
+
+
+class Nova:
+    """Asks for what belongs to the project of our login."""
+
+    def __init__(self, session: CloudSession, logins: RefreshedToken[Login]) -> None:
+        self._session = session
+        self._logins = logins
+        self._version = WANTED
+        self._flavors: dict[str, str] = {}
+
+    async def region(self) -> str:
+        """Return the region that we ask."""
+        return (await self._logins.get()).region
+
+    async def servers(self, name: str = "") -> list[Server]:
+        """Return the servers of the project.
+
+        The links to further pages are not followed, as they may lead, with our token, past the HTTPS that
+        stands before Nova: the marker is enough.
+
+        :param name: a regular expression for their names.
+        """
+        found: list[Server] = []
+        query = {"limit": str(PAGE_SIZE)} | ({"name": name} if name else {})
+        for _ in range(PAGE_LIMIT):
+            said = await self._get("/servers/detail", _LIST, query)
+            if said.get("servers") is None:
+                raise CloudError("what should be a list of servers is none")
+            page = [_whole(each) for each in said["servers"]]
+            found += page
+            if not page or all(each.get("rel") != "next" for each in said.get("servers_links") or ()):
+                return found
+            if page[-1]["id"] == query.get("marker"):
+                break
+            query["marker"] = page[-1]["id"]
+        raise CloudError("the list of servers does not end")
+
+    async def server(self, number: str) -> Server:
+        """Return the server of that id.
+
+        :raise InstanceNotFound: there is none.
+        """
+        try:
+            said = await self._get(f"/servers/{quote(number, safe='')}", {"server": _SERVER})
+        except CloudAnswerError as e:
+            if e.code == 404:
+                raise InstanceNotFound from None
+            raise
+        return _whole(said.get("server") or {})
+
+    async def flavor(self, server: Server) -> str:
+        """Return the name of a server's flavour; an old Nova tells it apart from its servers."""
+        flavor = server.get("flavor") or {}
+        if name := flavor.get("original_name"):
+            return str(name)
+        number = str(flavor.get("id") or "")
+        if number and number not in self._flavors:
+            try:
+                said = await self._get(f"/flavors/{quote(number, safe='')}", {"flavor": {"name": str}})
+            except CloudAnswerError as e:
+                if e.code != 404:
+                    raise
+                return number  # it has been deleted since
+            self._flavors[number] = (said.get("flavor") or {}).get("name") or number
+        return self._flavors.get(number, "")
+
+    async def add_metadata(self, number: str, items: Mapping[str, str]) -> None:
+        """Add items to a server's metadata, or replace those of the same name."""
+        body = json.dumps({"metadata": dict(items)}).encode()
+        await self._ask("POST", f"/servers/{quote(number, safe='')}/metadata", body)
+
+    async def _get(self, path: str, shape: Shape, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        answer = await self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"")
+        said = answer.json()
+        if not fits(said, shape):
+            raise CloudError(f"{answer.url} answered with something that cannot be read")
+        read: dict[str, Any] = said
+        return read
+
+    async def _ask(self, method: str, path: str, body: bytes) -> Answer:
+        async def ask(login: Login) -> Answer:
+            headers = {
+                "X-Auth-Token": login.token,
+                "OpenStack-API-Version": f"compute {self._version}",
+                "X-OpenStack-Nova-API-Version": self._version,
+                "Accept": "application/json",
+            }
+            if body:
+                headers["Content-Type"] = "application/json"
+            return await self._session.request(method, f"{login.compute}{path}", headers=headers, body=body)
+
+        try:
+            return await self._logins.used_for(ask)
+        except CloudAnswerError as e:
+            if e.code != 406 or self._version == OLDEST:
+                raise
+        self._version = OLDEST
+        return await self._logins.used_for(ask)
+
+
+def _whole(server: Server) -> Server:
+    """Return a server that has what all of them have."""
+    if not server.get("id") or server.get("name") is None:
+        raise CloudError("there is a server without id or name")
+    return server
