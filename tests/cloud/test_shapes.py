@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cloud.gce.test_provider import GCETestCase
+from tests.cloud.openstack.test_provider import OpenStackTestCase
 from tower.cloud.errors import CloudError
 from tower.cloud.shapes import Shape, fits
 
 from .asking import finish
 from .standins.rest import Ask, Fault, Reply
-from .test_gce import GCETestCase
-from .test_openstack import OpenStackTestCase
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
 VALUES = st.recursive(
