@@ -74,11 +74,17 @@ class AWSTestCase(SynchronousTestCase):
         environ: Mapping[str, str] = ENVIRON,
         *,
         region: str = REGION,
+        time_of_day: Any = None,
     ) -> Provider:
         """Return a provider with *text* in its configuration."""
         sections = parse(ConfigText("aws.conf", config(text, region=region)))
-        provider = Provider(read_aws_config(sections), environ=environ, ask=self.session)
-        provider.initialize(self.clock, time_of_day=self.clock)
+        provider = Provider(
+            read_aws_config(sections),
+            environ=environ,
+            ask=self.session,
+            time_of_day=time_of_day or self.clock,
+        )
+        provider.initialize(self.clock)
         self.addCleanup(provider.stop)
         return provider
 

@@ -242,9 +242,8 @@ class TroubleTest(AWSTestCase):
 
     def test_clock(self) -> None:
         """Where the time of day is ten minutes off, the error says to look at the clock."""
-        provider = self.provider()
         slow = type("Slow", (), {"seconds": lambda _: self.clock.seconds() - 600})()
-        provider.initialize(self.clock, time_of_day=slow)
+        provider = self.provider(time_of_day=slow)
         found = provider.instances()
         error = self.assertRaises(AWSError, self.finish, found.list_instances())
         self.assertIn("this machine's clock", str(error))

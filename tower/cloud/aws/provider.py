@@ -20,7 +20,6 @@ from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.gcfg import parse
 from tower.cloud.interfaces import (
-    ICloudProvider,
     IInstances,
     Instance,
     ISSHKeyLease,
@@ -28,6 +27,7 @@ from tower.cloud.interfaces import (
     NodeAddress,
     Zone,
 )
+from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.underway import UnderWay
 
@@ -42,14 +42,16 @@ def make(config: ConfigText | None) -> AWS:
     return AWS(AWSConfig() if config is None else read_aws_config(parse(config)))
 
 
-@implementer(ICloudProvider)
-class AWS:
+class AWS(Provider["Instances", "Zones"]):
     """See `ICloudProvider`.
 
     :param environ: where credentials and the region may be.
     :param ask: makes a session for a reactor; None: one that verifies HTTPS.
     :param key_life: how long the cloud keeps a key on an instance, s.
+    :param time_of_day: its ``seconds()`` count from the epoch; None: this machine's.
     """
+
+    name = "aws"
 
     def __init__(
         self,
@@ -58,61 +60,34 @@ class AWS:
         environ: Mapping[str, str] = os.environ,
         ask: Callable[[Any], CloudSession] | None = None,
         key_life: float = KEY_LIFE,
+        time_of_day: IReactorTime | None = None,
     ) -> None:
+        super().__init__()
         self._config = config
         self._environ = environ
         self._ask = ask
         self._key_life = key_life
-        self._session: CloudSession | None = None
-        self._instances: Instances | None = None
-        self._zones: Zones | None = None
+        self._time_of_day = time_of_day
 
-    def provider_name(self) -> str:
-        """See `ICloudProvider`."""
-        return "aws"
-
-    def initialize(self, reactor: Any, *, time_of_day: IReactorTime | None = None) -> None:
-        """See `ICloudProvider`.
-
-        :param time_of_day: its ``seconds()`` count from the epoch; None: this machine's.
-        """
-        clock = time_of_day or TimeOfDay(reactor)
-        self._session = (self._ask or self._verifying)(reactor)
-        metadata = Metadata(self._session, reactor, self._config.metadata_in(self._environ))
-        region = Region(self._config, self._environ, self._session, reactor, clock, metadata)
-        self._instances = Instances(region, reactor, self._key_life)
-        self._zones = Zones(region, self._instances)
-
-    def _verifying(self, reactor: Any) -> CloudSession:
+    def session(self, reactor: Any) -> CloudSession:
+        """See `Provider.session`."""
+        if self._ask is not None:
+            return self._ask(reactor)
         return CloudSession(reactor, ca_file=self._environ.get("AWS_CA_BUNDLE", ""))
+
+    def compose(self, reactor: Any, session: CloudSession) -> tuple[Instances, Zones]:
+        """See `Provider.compose`."""
+        clock = self._time_of_day or TimeOfDay(reactor)
+        metadata = Metadata(session, reactor, self._config.metadata_in(self._environ))
+        region = Region(self._config, self._environ, session, reactor, clock, metadata)
+        instances = Instances(region, reactor, self._key_life)
+        return instances, Zones(region, instances)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
-        if self._instances is not None:
-            self._instances.stop()
-        if self._session is not None:
-            self._session.stop()
-
-    def instances(self) -> Instances:
-        """See `ICloudProvider`."""
-        if self._instances is None:
-            raise CloudError("the provider is not initialized")
-        return self._instances
-
-    def zones(self) -> Zones:
-        """See `ICloudProvider`."""
-        if self._zones is None:
-            raise CloudError("the provider is not initialized")
-        return self._zones
-
-    def clusters(self) -> None:
-        """See `ICloudProvider`."""
-
-    def routes(self) -> None:
-        """See `ICloudProvider`."""
-
-    def load_balancer(self) -> None:
-        """See `ICloudProvider`."""
+        if self.is_initialized:
+            self.instances().stop()
+        super().stop()
 
     def has_cluster_id(self) -> bool:
         """See `ICloudProvider`."""

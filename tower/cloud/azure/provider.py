@@ -14,8 +14,9 @@ from tower.cloud.azure.keys import VMAccess
 from tower.cloud.azure.machines import Machine, path_of, read_machine, zone_of
 from tower.cloud.azure.tokens import Tokens, read_compute
 from tower.cloud.configtext import ConfigText
-from tower.cloud.errors import CloudConfigError, CloudError, InstanceNotFound
-from tower.cloud.interfaces import ICloudProvider, IInstances, Instance, IZones, NodeAddress, Zone
+from tower.cloud.errors import CloudConfigError, InstanceNotFound
+from tower.cloud.interfaces import IInstances, Instance, IZones, NodeAddress, Zone
+from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.cloud.underway import UnderWay
@@ -33,63 +34,35 @@ def make(config: ConfigText | None) -> Azure:
     return Azure(read_azure_config(config))
 
 
-@implementer(ICloudProvider)
-class Azure:
-    """See `ICloudProvider`.
+class Azure(Provider["Instances", "Zones"]):
+    """See `ICloudProvider`; the resource group is the cluster.
 
     :param ask: makes a session for a reactor.
     """
 
+    name = "azure"
+
     def __init__(self, config: AzureConfig, *, ask: Callable[[Any], CloudSession] = CloudSession) -> None:
+        super().__init__()
         self._config = config
         self._ask = ask
-        self._session: CloudSession | None = None
-        self._instances: Instances | None = None
-        self._zones: Zones | None = None
 
-    def provider_name(self) -> str:
-        """See `ICloudProvider`."""
-        return "azure"
+    def session(self, reactor: Any) -> CloudSession:
+        """See `Provider.session`."""
+        return self._ask(reactor)
 
-    def initialize(self, reactor: Any) -> None:
-        """See `ICloudProvider`."""
-        self._session = self._ask(reactor)
-        token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(self._session, self._config).fetch)
-        manager = ResourceManager(self._session, reactor, self._config.manager, token)
-        self._instances = Instances(manager, Inventory(manager, reactor, self._config), self._config)
-        self._zones = Zones(self._instances, self._session, self._config)
+    def compose(self, reactor: Any, session: CloudSession) -> tuple[Instances, Zones]:
+        """See `Provider.compose`."""
+        token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config).fetch)
+        manager = ResourceManager(session, reactor, self._config.manager, token)
+        instances = Instances(manager, Inventory(manager, reactor, self._config), self._config)
+        return instances, Zones(instances, session, self._config)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
-        if self._instances is not None:
-            self._instances.stop()
-        if self._session is not None:
-            self._session.stop()
-
-    def instances(self) -> Instances:
-        """See `ICloudProvider`."""
-        if self._instances is None:
-            raise CloudError("the provider is not initialized")
-        return self._instances
-
-    def zones(self) -> Zones:
-        """See `ICloudProvider`."""
-        if self._zones is None:
-            raise CloudError("the provider is not initialized")
-        return self._zones
-
-    def clusters(self) -> None:
-        """See `ICloudProvider`."""
-
-    def routes(self) -> None:
-        """See `ICloudProvider`."""
-
-    def load_balancer(self) -> None:
-        """See `ICloudProvider`."""
-
-    def has_cluster_id(self) -> bool:
-        """See `ICloudProvider`: the resource group is the cluster."""
-        return True
+        if self.is_initialized:
+            self.instances().stop()
+        super().stop()
 
 
 @implementer(IInstances)

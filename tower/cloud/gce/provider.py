@@ -7,31 +7,29 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from zope.interface import implementer
-
 from tower.cloud.configtext import ConfigText
-from tower.cloud.errors import CloudError
 from tower.cloud.gce.auth import AccountTokens, AlternateTokens, ServiceAccount
 from tower.cloud.gce.compute import Compute
 from tower.cloud.gce.config import GCEConfig, parse_gce_config
 from tower.cloud.gce.install import KeyInstaller
 from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
 from tower.cloud.gce.metadata import MetadataService
-from tower.cloud.interfaces import ICloudProvider
+from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 
 NAME = "gce"
 
 
-@implementer(ICloudProvider)
-class GCECloud:
+class GCECloud(Provider[GCEInstances, GCEZones]):
     """One project, as its configuration describes it.
 
     :param account: whose project it is if the configuration names none; None: that of the machine we are on.
     :param ask: makes a session of a reactor; None: one that verifies HTTPS.
     :param now: tells the time, s since the epoch.
     """
+
+    name = NAME
 
     def __init__(
         self,
@@ -41,66 +39,34 @@ class GCECloud:
         ask: Callable[[Any], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__()
         self._config = config
-        self._ask = ask or self._session_for
+        self._ask = ask
         self._now = now
         self._project = config.project or (account.project if account else "")
-        self._session: CloudSession | None = None
         self._metadata: MetadataService | None = None
         self._installer: KeyInstaller | None = None
-        self._instances: GCEInstances | None = None
-        self._zones: GCEZones | None = None
 
-    def provider_name(self) -> str:
-        """See `ICloudProvider`."""
-        return NAME
+    def session(self, reactor: Any) -> CloudSession:
+        """See `Provider.session`."""
+        return CloudSession(reactor, now=self._now) if self._ask is None else self._ask(reactor)
 
-    def initialize(self, reactor: Any) -> None:
-        """See `ICloudProvider`."""
+    def compose(self, reactor: Any, session: CloudSession) -> tuple[GCEInstances, GCEZones]:
+        """See `Provider.compose`."""
         config = self._config
-        session = self._ask(reactor)
         metadata = MetadataService(session, config.metadata_host)
         tokens = self._tokens(reactor, session, metadata)
         compute = Compute(session, reactor, config.api, self._find_project, tokens)
         machines = Machines(compute, config, self._find_project)
         installer = KeyInstaller(reactor, compute, config, partial(machines.all, metadata=True))
-        self._session, self._metadata, self._installer = session, metadata, installer
-        self._instances = GCEInstances(machines, installer)
-        self._zones = GCEZones(machines, config, metadata)
+        self._metadata, self._installer = metadata, installer
+        return GCEInstances(machines, installer), GCEZones(machines, config, metadata)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
-        if self._session is not None and self._installer is not None:
+        if self._installer is not None:
             self._installer.stop()
-            self._session.stop()
-
-    def instances(self) -> GCEInstances:
-        """See `ICloudProvider`."""
-        if self._instances is None:
-            raise CloudError("the provider is not initialized")
-        return self._instances
-
-    def zones(self) -> GCEZones:
-        """See `ICloudProvider`."""
-        if self._zones is None:
-            raise CloudError("the provider is not initialized")
-        return self._zones
-
-    def clusters(self) -> None:
-        """Not supported."""
-
-    def routes(self) -> None:
-        """Not supported."""
-
-    def load_balancer(self) -> None:
-        """Not supported."""
-
-    def has_cluster_id(self) -> bool:
-        """See `ICloudProvider`."""
-        return True
-
-    def _session_for(self, reactor: Any) -> CloudSession:
-        return CloudSession(reactor, now=self._now)
+        super().stop()
 
     async def _find_project(self) -> str:
         if not self._project and self._metadata is not None:
