@@ -20,7 +20,7 @@ from tower.clock import TimeOfDay, count_steadily
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.listening import ConnectionFactory, ConnectionReactor
-from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
+from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.given import ensure, read_access
 from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
 from tower.nodes.nodecluster import Surroundings
@@ -216,6 +216,7 @@ class Proxy(MultiService):
             *self._ports,
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, LOOK_PERIOD, self._nodes.look),
+            periodic(reactor, TRY_PERIOD, self._nodes.try_credentials),
             periodic(reactor, LOOK, self._admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, self._trust.serving.renew),
             periodic(reactor, PURGE, records.purge),

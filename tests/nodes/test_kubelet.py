@@ -109,6 +109,7 @@ class KubeletsCase(SynchronousTestCase):
     def make(self, **spec: Any) -> Kubelets:
         """Return kubelets with the credential as it is now."""
         gate = Gate(
+            "beta",
             self.clock,
             None,
             lambda: self.access,

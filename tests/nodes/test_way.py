@@ -56,7 +56,9 @@ class WayTests(SynchronousTestCase):
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
         self.system = False
         self.tunnels = FakeTunnels()
-        self.gate = Gate(Clock(), None, self.load, allow_system=lambda: self.system, why_not="a flag would")
+        self.gate = Gate(
+            "beta", Clock(), None, self.load, allow_system=lambda: self.system, why_not="a flag would"
+        )
         self.gate.renew()
         self.closed: list[str] = []
         self.way = NodeWay("beta", "core", self.tunnels, self.gate, lambda: (3, 0.004), self.closed.append)
@@ -108,6 +110,13 @@ class WayTests(SynchronousTestCase):
         self.gate.renew()
         self.successResultOf(self.way.open("kubernetes"))
         self.assertEqual((self.tunnels.dialled, self.gate.problem), ([("fd00::1", 8080)], ""))
+
+    def test_refused_credential(self) -> None:
+        """That the API server does not know the credential is told until there is another."""
+        self.gate.is_refused = True
+        self.assertIn("tower cluster set beta --member-kubeconfig", self.gate.problem)
+        self.gate.renew()
+        self.assertEqual(self.gate.problem, "")
 
     def test_a_replaced_credential_begins_nothing(self) -> None:
         """What went by the credential before is not used for another request."""

@@ -324,6 +324,25 @@ class RewritingTests(SynchronousTestCase):
         self.assertEqual(other.seen, self.machine.seen[:1])
         self.assertEqual(later.pipes[-1].taken(), b"#1 " + other.seen[0][0])
 
+    def test_credential_not_known(self) -> None:
+        """That the API server does not know the lent credential is not told as the user's own mistake."""
+        for answer in (
+            b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nUnau",
+            b"HTTP/1.1 401 No\r\nConnection: close\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nUnau",
+        ):
+            self.user.deliver(get())
+            pipe = self.kit.pipe
+            pipe.deliver(answer)
+            taken = self.user.taken()
+            self.assertTrue(taken.startswith(b"HTTP/1.1 502 "), taken)
+            self.assertIn(b"has to renew it", taken)
+            self.assertNotIn(b"Unau", taken)
+            self.assertTrue(pipe.aborted)
+        self.open = True
+        self.user.deliver(get())
+        self.kit.pipe.deliver(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        self.assertTrue(self.user.taken().startswith(b"HTTP/1.1 401 "))
+
     def test_other_targets(self) -> None:
         """Only what goes to the API server is rewritten."""
         kit = Kit(KubeSpherePort("alpha"))

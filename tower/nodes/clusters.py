@@ -23,6 +23,9 @@ from tower.records import Watch
 #: How often `NodeClusters.look` is to be called, s.
 LOOK_PERIOD = 15.0
 
+#: How often `NodeClusters.try_credentials` is to be called, s.
+TRY_PERIOD = 60.0
+
 #: Types of conditions.
 NODES_SYNCED = "NodesSynced"
 MEMBER_CREDENTIAL = "MemberCredential"
@@ -149,6 +152,11 @@ class NodeClusters(Service):
             self._settle(name)
         for each in self:
             await self._report(each)
+
+    async def try_credentials(self) -> None:
+        """Find out which credentials are known to their API servers; see `TRY_PERIOD`."""
+        trying = [Deferred.fromCoroutine(each.try_credential()) for each in self]
+        await DeferredList(trying, consumeErrors=True)
 
     async def _report(self, running: NodeCluster) -> None:
         name = running.cluster.name

@@ -38,15 +38,17 @@ class _Opened:
 
 
 class Gate:
-    """:param sockets: a `tower.poller.Poller`, for connections without a node.
+    """:param cluster: its name.
+    :param sockets: a `tower.poller.Poller`, for connections without a node.
     :param load: returns the credential; raises `ConfigurationError` with the cure.
     :param allow_system: let users act as the system's own identities.
     :param why_not: the cure, behind a refusal because of *allow_system*.
-    :ivar problem: why there is no way in, as people read it; empty while there is one.
+    :ivar is_refused: whether the API server is known not to know the credential.
     """
 
     def __init__(
         self,
+        cluster: str,
         reactor: Any,
         sockets: Any,
         load: Callable[[], KubeAccess],
@@ -54,25 +56,38 @@ class Gate:
         allow_system: Callable[[], bool],
         why_not: str,
     ) -> None:
+        self._cluster = cluster
         self._reactor = reactor
         self._sockets = sockets
         self._load = load
         self._allow_system = allow_system
         self._why_not = why_not
         self._opened: _Opened | None = None
-        self.problem = ""
+        self._problem = ""
+        self.is_refused = False
+
+    @property
+    def problem(self) -> str:
+        """Why there is no way in, as people read it; empty while there is one, as far as anybody knows."""
+        if self._problem or not self.is_refused:
+            return self._problem
+        return (
+            f"the API server of cluster {self._cluster} refuses the credential that is kept for it (401): "
+            f"give another with 'tower cluster set {self._cluster} --member-kubeconfig K'"
+        )
 
     def renew(self) -> None:
         """Take the credential as it is now; what goes on by the one before may end."""
         old, self._opened = self._opened, None
+        self.is_refused = False
         if old is not None:
             old.door.draining = True
         try:
             member = Member(self._load)
         except ConfigurationError as e:
-            self.problem = str(e)
+            self._problem = str(e)
             return
-        self.problem = ""
+        self._problem = ""
         door = MemberDoor(
             self._reactor,
             member.tls,

@@ -22,6 +22,7 @@ from tower.conch.nodetunnel import Login, NodeTunnel
 from tower.conch.nodetunnels import NodeTunnels
 from tower.conch.usualhosts import UsualHosts
 from tower.connecting import connect
+from tower.errors import TowerError
 from tower.nodes.access import MemberAccesses
 from tower.nodes.gate import Gate
 from tower.nodes.health import member_health
@@ -48,6 +49,8 @@ from tower.tunnels import Tunnels
 
 #: Whose known hosts count where nobody names a file: those that ssh would ask.
 KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+_UNAUTHORIZED = 401
 
 #: What may change in a record while the tunnels stay.
 _CHANGES_ALONE = frozenset(
@@ -107,6 +110,7 @@ class NodeCluster:
         self._key = KeyPairFiles(self.spec.key_file)
         self.counters = OpenCounters()
         self.gate = Gate(
+            cluster.name,
             around.reactor,
             around.sockets,
             lambda: around.accesses.get(self.cluster),
@@ -212,6 +216,16 @@ class NodeCluster:
             self._settle()
             self.tunneler.hurry()
         return True
+
+    async def try_credential(self) -> None:
+        """Find out whether the API server knows the member's credential; see `Gate.is_refused`."""
+        if not self.tunnels.is_up:
+            return
+        try:
+            answer = await self._api.ask("GET", "/version")
+        except TowerError:
+            return  # what is wrong then is not that
+        self.gate.is_refused = answer.code == _UNAUTHORIZED
 
     def renew_credential(self) -> None:
         """Take the member's credential as it is kept now."""

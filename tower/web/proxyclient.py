@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
 
+#: What a member's API server did that answers 401 to a request with a credential of its own agent or cluster.
+_UNKNOWN_LENDER = (
+    "refuses the credential with which Tower acts for its users there (401): the administrator has to "
+    "renew it, see 'tower cluster show'"
+)
+
+
 class ProxyClient:
     """Receives the answer to one request from a channel; a `tower.pipes.Receiver`.
 
@@ -149,11 +156,14 @@ class ProxyClient:
                 self._head = bytearray(data)
                 self._read_heads(0)
         except (BadResponse, BadBody) as e:
-            self._break(e)
+            self._break(f"sent what is no HTTP answer: {e}")
 
     def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
         """Pass on an answer whose head needs no change; mostly the whole answer is here."""
         code, length = match.groups()
+        if code == b"401" and self._is_lent:
+            self._break(_UNKNOWN_LENDER)
+            return
         end, request = match.end(), self.request
         if request.method == b"HEAD" or code == b"304":
             left = 0
@@ -198,6 +208,9 @@ class ProxyClient:
 
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
         """Pass on an answer whose head has to be written anew."""
+        if head.code == 401 and self._is_lent:
+            self._break(_UNKNOWN_LENDER)
+            return
         request = self.request
         self._reusable = self._reusable and not head.close
         # whoever answers before he has read the whole body will not read the rest
@@ -318,12 +331,19 @@ class ProxyClient:
         self.upstream.discard()
         self.factory.lost(self)
 
-    def _break(self, error: TowerError) -> None:
-        """Give up on an answer that is none."""
+    @property
+    def _is_lent(self) -> bool:
+        """Whether the request went with a credential that we lent: then nobody else's can be unknown."""
+        return self.upstream.rewrite is not None and not self.factory.relay.plain
+
+    def _break(self, what: str) -> None:
+        """Give up on an answer that is of no use.
+
+        :param what: what the cluster did.
+        """
         self._over = True
         self.upstream.discard()
-        cluster = self.factory.relay.cluster
-        self.request.fail(Refusal(502, f"cluster {cluster} sent what is no HTTP answer: {error}"))
+        self.request.fail(Refusal(502, f"cluster {self.factory.relay.cluster} {what}"))
 
     def abandon(self) -> None:
         """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""
