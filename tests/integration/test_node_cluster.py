@@ -585,7 +585,7 @@ class RealTests(NodeClusterTestCase):
         config["users"][0]["user"] = {"token": TOKEN}
         stale.write_text(yaml.safe_dump(config))
         self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(stale))
-        wait_for("the other one to count", lambda: dev.get(PODS).status == 401, CUT)
+        wait_for("the other one to count", lambda: dev.get(PODS).status == 502, CUT)
         self.tower.tower("cluster", "set", CLUSTER, "--member-kubeconfig", str(self.kubeconfig))
         wait_for("the first one to count", lambda: dev.get(PODS).status == 200, CUT)
         self.assertEqual(set(states(self.tower).values()), {"open"})

@@ -157,6 +157,8 @@ class NodeClusters(Service):
         """Find out which credentials are known to their API servers; see `TRY_PERIOD`."""
         trying = [Deferred.fromCoroutine(each.try_credential()) for each in self]
         await DeferredList(trying, consumeErrors=True)
+        for each in self:
+            await self._report(each)
 
     async def _report(self, running: NodeCluster) -> None:
         name = running.cluster.name
