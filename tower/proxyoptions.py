@@ -13,6 +13,7 @@ from tower.options import (
     Parameter,
     flag,
     parameter,
+    read_count,
     read_duration,
     read_file,
     read_host,
@@ -43,6 +44,12 @@ class Options(NodeOptions):
         parameter("ca-cert", None, "File with the CA that signs the serving certificate.", read_file),
         parameter("ca-key", None, "File with that CA's private key.", read_file),
         parameter("max-credential-ttl", 86400.0, "Longest life of a kubeconfig.", read_duration),
+        parameter(
+            "max-requests-inflight",
+            0,
+            "Requests to one cluster at one time, watches and streams not counted; 0: any number.",
+            read_count,
+        ),
         parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
         parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
         parameter(

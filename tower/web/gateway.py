@@ -36,6 +36,7 @@ from twisted.internet.defer import Deferred
 
 from tower.budget import Budget
 from tower.web.httpchannel import HTTPChannel, UserConnection
+from tower.web.inflight import InFlight
 from tower.web.outcome import Outcome
 from tower.web.request import Request
 from tower.web.status import Refusal
@@ -97,6 +98,7 @@ class Gateway:
     :param pool: the channels into the clusters.
     :param sessions: ends what an expired or revoked credential still uses.
     :param budget: lends memory for what users send faster than it can be placed; one of its own if None.
+    :param inflight: how many requests there may be at one time; None: any number.
     :ivar protocol: the class of the connections' receivers.
     :ivar requests: how many requests came.
     :ivar failures: how many were answered with a Status of our own.
@@ -113,6 +115,7 @@ class Gateway:
         sessions: Sessions,
         limits: Limits | None = None,
         budget: Budget | None = None,
+        inflight: InFlight | None = None,
     ) -> None:
         self.clock = clock
         self.router = router
@@ -120,6 +123,7 @@ class Gateway:
         self.sessions = sessions
         self.limits = limits or Limits()
         self.budget = budget or Budget(UNPLACED)
+        self.inflight = inflight
         self.requests = self.failures = self.refused_connections = 0
         self.stopping = False
         self._channels: set[HTTPChannel] = set()

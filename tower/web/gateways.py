@@ -25,6 +25,7 @@ from .chain import Chain, identification, user_chain
 from .clusterproxy import ClusterProxies, KubernetesDoors, OpenDoors
 from .gateway import Gateway, Router
 from .identity import Authenticator
+from .inflight import InFlight
 from .issuing import Issuer, Published
 from .kubesphereport import KubeSphereDoors, KubeSpherePort
 from .router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort, TakeAgent
@@ -67,6 +68,8 @@ class Gateways:
         self._records = records
         self._budget = budget
         self._watch: Watch | None = None
+        limit = options["max-requests-inflight"]
+        self._inflight = InFlight(limit) if limit else None
         authenticator = Authenticator(records.credentials, day)
         self.sessions = Sessions(authenticator)
         self._pool = ChannelPool(tunnels)
@@ -97,7 +100,9 @@ class Gateways:
         )
 
     def _gateway(self, router: Router) -> Gateway:
-        return Gateway(self._day, router, self._pool, self.sessions, budget=self._budget)
+        return Gateway(
+            self._day, router, self._pool, self.sessions, budget=self._budget, inflight=self._inflight
+        )
 
     def _api(self, tunnels: Tunnels, nodes: NodeClusters) -> Api:
         options, trust, records = self._options, self._trust, self._records

@@ -15,11 +15,13 @@ from tower.web.http1 import Fields
 from tower.web.local import BodyReading, StreamedAnswer, response_head
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
 from tower.web.raw import StreamOpening
-from tower.web.relay import ProxyClientFactory
+from tower.web.relay import ProxyClientFactory, relative_target
+from tower.web.requestinfo import parse_request_info
 from tower.web.status import Refusal, refusal_of, status_response
 
 if TYPE_CHECKING:
     from tower.web.httpchannel import HTTPChannel
+    from tower.web.inflight import InFlight
 
 #: Longest body that is read here, B, unless the router says otherwise.
 BODY_LIMIT = 1024 * 1024
@@ -72,6 +74,7 @@ class Request:
     proxyClientFactoryClass: ClassVar[type[ProxyClientFactory]] = ProxyClientFactory
 
     __slots__ = (
+        "_counted",
         "_deciding",
         "_exchange",
         "_id",
@@ -112,6 +115,7 @@ class Request:
         self._id = ""
         self._deciding: Deferred[Outcome] | None = None
         self._exchange: Exchange | None = None
+        self._counted = ""
 
     # What a router wants to know
 
@@ -161,6 +165,8 @@ class Request:
         try:
             outcome = gateway.router(self)
             if type(outcome) is Relay:
+                if gateway.inflight is not None:
+                    self._count(gateway.inflight, outcome)
                 self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
                 factory.start()
                 return
@@ -188,6 +194,8 @@ class Request:
     def _act(self, outcome: Outcome) -> None:
         try:
             if isinstance(outcome, Relay):
+                if (inflight := self.channel.gateway.inflight) is not None:
+                    self._count(inflight, outcome)
                 self._exchange = factory = self.proxyClientFactoryClass(self, outcome)
                 factory.start()
             elif isinstance(outcome, Response):
@@ -200,6 +208,18 @@ class Request:
                 self._hand_over(outcome)
         except Exception as e:  # noqa: BLE001 - as in process
             self.fail(e)
+
+    def _count(self, inflight: InFlight, relay: Relay) -> None:
+        target = relative_target(self.target, relay.prefix)
+        if not (self.fields.upgrade or parse_request_info(self.method, target).is_long_running):
+            inflight.enter(relay.cluster)
+            self._counted = relay.cluster
+
+    def _count_no_more(self) -> None:
+        cluster, self._counted = self._counted, ""
+        inflight = self.channel.gateway.inflight
+        if cluster and inflight is not None:
+            inflight.leave(cluster)
 
     def respond(self, response: Response) -> None:
         """Answer with *response*."""
@@ -284,6 +304,8 @@ class Request:
         """Note that the answer is complete."""
         self.over = True
         self._exchange = None
+        if self._counted:
+            self._count_no_more()
         self.channel.done(keep=keep)
 
     def switched(self) -> None:
@@ -294,6 +316,7 @@ class Request:
     def abandon(self) -> None:
         """Let go: the user is gone."""
         self.over = True
+        self._count_no_more()
         self._let_go()
 
     def _let_go(self) -> None:
