@@ -81,12 +81,12 @@ def _conversation() -> tuple[tuple[int, int, bytes], ...]:
             messages.append((side, number, message))
             return message
 
-        _listen(end, note)
+        listen(end, note)
     pair.connect()
     return tuple(messages)
 
 
-def _listen(end: SecureTransport, change: Any) -> None:
+def listen(end: SecureTransport, change: Any) -> None:
     """Have what *end* says changed on its way into the seal; an empty message is left out."""
     honest, count = end.sendPacket, iter(range(1 << 30))
 
@@ -107,7 +107,7 @@ def check_messages(data: bytes, chance: random.Random) -> None:
     pair = Pair()
     pair.cut = chance.choice((None, None, 1, 7, 100))
     for side, end in enumerate(pair.ends):
-        _listen(end, lambda number, message, side=side: changed.get((side, number), message))
+        listen(end, lambda number, message, side=side: changed.get((side, number), message))
     pair.connect()
     if not pair.lost and chance.random() < 0.3:
         chance.choice(pair.ends).start_rekey()
