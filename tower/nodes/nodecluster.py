@@ -260,10 +260,10 @@ class NodeCluster:
         self._log.info(
             "{cluster}: its tunnels are closed: {reason}", cluster=self.cluster.name, reason=reason
         )
+        self._leave()
         await self.tunneler.stopService()
         await self.tunnels.close()
         self._api.close()
-        self._leave()
         if self._provider is not None:
             self._provider.stop()
 
