@@ -45,7 +45,7 @@ class GivenTests(SynchronousTestCase):
         self.assertEqual(self.accesses.get(cluster).token, "t")
 
     def test_changed(self) -> None:
-        """Later it is changed to what the options say then; what they leave open stays, and the credential."""
+        """Later it is changed to what the options say then; what they leave open stays."""
         self.successResultOf(self.ensure())
         first = self.clusters.require("default")
         assert first.ssh is not None
