@@ -16,16 +16,14 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 # The integration tests that need neither a real API server nor long.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 SLOW := $(filter-out $(QUICK),$(INTEGRATION))
-# Of these, three parts run side by side, as most of them wait most of the time; what compares speeds runs alone.
+# Of these, two halves run side by side, as most of them wait most of the time; what compares speeds runs alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far %.test_exhaustion,$(SLOW))
-NODES := $(filter %.test_kubectl_ssh %.test_key_rotation %.test_kubelets \
-	$(call modules,$(wildcard tests/integration/test_node_*.py tests/integration/test_cloud_*.py)),$(SLOW))
-BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_migration %.test_isolation %.test_install %.test_demo \
-	%.test_rekey %.test_xcrypto %.test_digests %.test_outbound %.test_streams %.test_kubesphere_port \
-	%.test_connecting %.test_crosstalk,$(SLOW))
-WAITING := $(filter-out $(ALONE) $(NODES) $(BUSY),$(SLOW))
+BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
+	%.test_migration %.test_isolation %.test_install %.test_demo %.test_rekey %.test_xcrypto %.test_digests \
+	%.test_outbound %.test_streams %.test_kubesphere_port %.test_connecting %.test_crosstalk,$(SLOW))
+WAITING := $(filter-out $(ALONE) $(BUSY),$(SLOW))
 
-.PHONY: help venv kubectl go demo test check quick slow slow-busy slow-waiting slow-nodes slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick slow slow-busy slow-waiting slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -69,17 +67,14 @@ quick: $(VENV)/.ready
 	$(TRIAL) $(UNIT) $(QUICK)
 
 slow: $(VENV)/.ready kubectl realcluster
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target slow-busy slow-waiting slow-nodes; parts=$$?; \
-	$(MAKE) --no-print-directory slow-alone && exit $$parts
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target slow-busy slow-waiting; halves=$$?; \
+	$(MAKE) --no-print-directory slow-alone && exit $$halves
 
 slow-busy: $(VENV)/.ready
 	$(TRIAL) $(BUSY)
 
 slow-waiting: $(VENV)/.ready
 	$(TRIAL) $(WAITING)
-
-slow-nodes: $(VENV)/.ready
-	$(TRIAL) $(NODES)
 
 slow-alone: $(VENV)/.ready
 	$(TRIAL) $(ALONE)
@@ -88,6 +83,7 @@ check: lint quick
 
 # A change is judged by the same inputs as the one before it; `make fuzz` by hand takes new ones each time.
 test: SEED = 1
+test: FUZZ = 30
 test: lint quick slow fuzz
 
 check-pythons:
