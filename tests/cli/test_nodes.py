@@ -70,13 +70,14 @@ class AddTests(NodesTestCase):
             *("--ssh-known-hosts", "/keys/known", "--node-address-types", "InternalIP,Hostname"),
             *("--ssh-port", "24", "--kubelet-port", "0", "--kubelet-certificate-authority", "/keys/ca"),
             *("--target", "db=10.1.0.5:5432", "--target", "web=w:80", "--allow-system-identities"),
-            *("--port", "6003"),
+            *("--port", "6003", "--ssh-key-type", "rsa"),
         )
         self.assertEqual(
             spec,
             SSHSpec(
                 "tower",
                 "/keys/id",
+                "rsa",
                 "accept-new",
                 "/keys/known",
                 ("n1", "n2:2222", "[fd00::3]:22"),

@@ -144,6 +144,11 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertEqual(second.tunneler.user, "other")
         self.assertFalse(first.tunneler.running)
 
+    def test_key(self) -> None:
+        """The key that is made is of the kind that the record says."""
+        self.add(key_type="rsa")
+        self.assertIn("RSA PRIVATE KEY", (self.folder / "key").read_text())
+
     def test_added_anew(self) -> None:
         """A cluster that was removed and added again under its name is another one."""
         self.add()

@@ -36,7 +36,12 @@ class NodeOptionsTests(SynchronousTestCase):
         kubeconfig.write_text("{}")
         given = self.parse(
             *BASE,
-            *("--nodes=h1,h2:2222,[fd00::1]:22", "--ssh-host-keys=accept-new", "--ssh-port=2200"),
+            *(
+                "--nodes=h1,h2:2222,[fd00::1]:22",
+                "--ssh-host-keys=accept-new",
+                "--ssh-port=2200",
+                "--ssh-key-type=rsa",
+            ),
             *("--ssh-cluster=beta", f"--member-kubeconfig={kubeconfig}", "--kubelet-port=10260"),
             *(f"--ssh-known-hosts={kubeconfig}", f"--kubelet-certificate-authority={kubeconfig}"),
             "--insecure-skip-kubelet-tls-verify",
@@ -44,7 +49,7 @@ class NodeOptionsTests(SynchronousTestCase):
         assert given is not None
         spec = given.spec
         self.assertEqual((given.name, given.kubeconfig), ("beta", kubeconfig))
-        self.assertEqual((spec.user, spec.key_file), ("core", "/keys/id"))
+        self.assertEqual((spec.user, spec.key_file, spec.key_type), ("core", "/keys/id", "rsa"))
         self.assertEqual(spec.nodes, ("h1", "h2:2222", "[fd00::1]:22"))
         self.assertEqual((spec.host_keys, spec.ssh_port, spec.kubelet_port), ("accept-new", 2200, 10260))
         self.assertEqual(spec.known_hosts, str(kubeconfig.absolute()))
@@ -68,6 +73,7 @@ class NodeOptionsTests(SynchronousTestCase):
             ((*BASE, "--nodes=h1", "--cloud-config=/dev/null"), ("--cloud-config", "--cloud-provider")),
             ((*BASE, "--nodes=h1:x"), ("h1:x", "host:port")),
             ((*BASE, "--nodes=h1", "--ssh-host-keys=no"), ("'no'", "accept-new")),
+            ((*BASE, "--nodes=h1", "--ssh-key-type=dsa"), ("'dsa'", "rsa")),
             ((*BASE, "--nodes=h1", "--ssh-cluster=A_b"), ("A_b", "lower case")),
         ):
             text = self.refusal(*words)

@@ -28,6 +28,7 @@ from tower.nodes.sshobject import (
 FULL = SSHSpec(
     "core",
     "/keys/id",
+    "rsa",
     "accept-new",
     "/keys/known_hosts",
     ("n1", "[fd00::2]:2222"),
@@ -65,6 +66,7 @@ class FormsTests(SynchronousTestCase):
             {
                 "user": "tower",
                 "keyFile": "/etc/tower/id",
+                "keyType": "ed25519",
                 "hostKeys": "known-hosts",
                 "nodes": ["10.0.0.11", "10.0.0.12:2222"],
                 "addressTypes": ["ExternalIP", "LegacyHostIP", "InternalIP"],

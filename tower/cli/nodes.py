@@ -60,6 +60,7 @@ _FLAGS: Sequence[_Flag] = (
     _Flag(
         "ssh-keyfile", "keyFile", "F", "the private key; made by the proxy if there is none", os.path.abspath
     ),
+    _Flag("ssh-key-type", "keyType", "TYPE", "of a key that is made: ed25519 (the default) or rsa"),
     _Flag(
         "ssh-host-keys",
         "hostKeys",

@@ -107,7 +107,7 @@ class NodeCluster:
         self._provider = self._cloud()
         self._instances = None if self._provider is None else self._provider.instances()
         self._known = KnownNodes(around.store, cluster.name, cluster.uid)
-        self._key = KeyPairFiles(self.spec.key_file)
+        self._key = KeyPairFiles(self.spec.key_file, self.spec.key_type)
         self.counters = OpenCounters()
         self.gate = Gate(
             cluster.name,

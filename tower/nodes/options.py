@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar, cast, get_args
 
 from attrs import frozen
 from twisted.python import usage
@@ -12,10 +12,8 @@ from twisted.python import usage
 from tower.cluster import check_name
 from tower.errors import ConfigurationError, Invalid
 from tower.nodes.node import SSH_PORT, parse_node
-from tower.nodes.spec import KUBELET_PORT, HostKeyMode, SSHSpec
+from tower.nodes.spec import KUBELET_PORT, HostKeyMode, KeyType, SSHSpec
 from tower.options import EnvironmentOptions, OptionError, Parameter, flag, parameter, read_file, read_port
-
-_HOST_KEY_MODES = ("known-hosts", "accept-new", "insecure-ignore")
 
 #: What is for nothing without ``--ssh-user``.
 _NEED_USER = (
@@ -32,9 +30,15 @@ _NEED_USER = (
 
 
 def _read_mode(text: str) -> str:
-    if text in _HOST_KEY_MODES:
+    if text in get_args(HostKeyMode):
         return text
-    raise ValueError(f"is none of {', '.join(_HOST_KEY_MODES)}")
+    raise ValueError(f"is none of {', '.join(get_args(HostKeyMode))}")
+
+
+def _read_key_type(text: str) -> str:
+    if text in get_args(KeyType):
+        return text
+    raise ValueError(f"is none of {', '.join(get_args(KeyType))}")
 
 
 def _read_nodes(text: str) -> tuple[str, ...]:
@@ -69,6 +73,7 @@ class NodeOptions(EnvironmentOptions):
     optParameters: ClassVar[Sequence[Parameter]] = [
         parameter("ssh-user", "", "Reach a cluster by SSH to its nodes, logging in as this user."),
         parameter("ssh-keyfile", None, "Private key for that; made if there is none."),
+        parameter("ssh-key-type", "ed25519", "Of a key that is made: ed25519 or rsa.", _read_key_type),
         parameter("ssh-known-hosts", None, "OpenSSH's file of the nodes' host keys.", read_file),
         parameter("ssh-host-keys", "known-hosts", "known-hosts, accept-new or insecure-ignore.", _read_mode),
         parameter("ssh-port", SSH_PORT, "Where nodes take SSH for which nobody says another.", read_port),
@@ -126,6 +131,7 @@ class NodeOptions(EnvironmentOptions):
         spec = SSHSpec(
             user=self["ssh-user"],
             key_file=self._path("ssh-keyfile"),
+            key_type=cast(KeyType, self["ssh-key-type"]),
             host_keys=cast(HostKeyMode, self["ssh-host-keys"]),
             known_hosts=self._path("ssh-known-hosts"),
             nodes=self["nodes"],

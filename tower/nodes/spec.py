@@ -10,6 +10,9 @@ from attrs import field, frozen
 #: How host keys are judged: by known_hosts alone; learned at the first connection and kept; not at all.
 HostKeyMode: TypeAlias = Literal["known-hosts", "accept-new", "insecure-ignore"]
 
+#: What is made where there is no key: RSA, of 2048 bits, is for nodes that know nothing newer.
+KeyType: TypeAlias = Literal["ed25519", "rsa"]
+
 #: Which of a node's addresses its sshd is reached at, the preferred one first.
 ADDRESS_TYPES = ("ExternalIP", "LegacyHostIP", "InternalIP")
 
@@ -25,6 +28,7 @@ class SSHSpec:
 
     :ivar user: to log in as.
     :ivar key_file: private key; made if there is none.
+    :ivar key_type: of the key that is made.
     :ivar host_keys: how the nodes prove who they are.
     :ivar known_hosts: OpenSSH's file; empty without one.
     :ivar nodes: ``host:port`` each; empty: others say.
@@ -42,6 +46,7 @@ class SSHSpec:
 
     user: str
     key_file: str
+    key_type: KeyType = "ed25519"
     host_keys: HostKeyMode = "known-hosts"
     known_hosts: str = ""
     nodes: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args
 from tower.cloud.registry import cloud_providers
 from tower.errors import ConfigurationError, Invalid
 from tower.nodes.node import Node, parse_node
-from tower.nodes.spec import HostKeyMode, SSHSpec
+from tower.nodes.spec import HostKeyMode, KeyType, SSHSpec
 from tower.policy import KUBERNETES, parse_target
 
 #: Where the object has it.
@@ -64,6 +64,7 @@ _MAPPING = _Kind(_is_mapping, dict, "an object of texts")
 _FIELDS: Mapping[str, tuple[str, _Kind]] = {
     "user": ("user", _TEXT),
     "key_file": ("keyFile", _TEXT),
+    "key_type": ("keyType", _TEXT),
     "host_keys": ("hostKeys", _TEXT),
     "known_hosts": ("knownHosts", _TEXT),
     "nodes": ("nodes", _TEXTS),
@@ -186,6 +187,8 @@ def _check_login(spec: SSHSpec) -> None:
         raise Invalid(
             f"{PLACE}.keyFile: required: the absolute path of the private key, which is made if there is none"
         )
+    if spec.key_type not in get_args(KeyType):
+        raise wrong("keyType", spec.key_type, f"must be {' or '.join(get_args(KeyType))}")
     modes = get_args(HostKeyMode)
     if spec.host_keys not in modes:
         raise wrong("hostKeys", spec.host_keys, f"must be {', '.join(modes[:-1])} or {modes[-1]}")

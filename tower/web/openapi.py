@@ -71,6 +71,7 @@ def _ssh() -> dict[str, Any]:
         {
             "user": _text("Who logs in on the nodes."),
             "keyFile": _text("The private key; made if there is none."),
+            "keyType": _text("Of the key that is made: ed25519 or, for old nodes, rsa (2048 bits)."),
             "hostKeys": _text("How nodes prove who they are: known-hosts, accept-new or insecure-ignore."),
             "knownHosts": _text("Their host keys, as OpenSSH keeps them; ssh's own files by default."),
             "nodes": _texts("The nodes, HOST:PORT each."),
