@@ -136,6 +136,12 @@ class ListTest(AzureTestCase):
             error = self.assertRaises(CloudError, self.names)
             self.assertIn("no token goes there", str(error))
 
+    def test_usual_port(self) -> None:
+        """Links that name the port that goes without saying, as those to pages of scale sets do, are followed."""
+        self.azure.page_size = 1
+        self.azure.elsewhere = "http://AZURE.test:80"
+        self.assertEqual(self.names(), NAMES)
+
     def test_endless(self) -> None:
         """A list that never ends is given up."""
         page = {"value": [], "nextLink": "http://azure.test/x?api-version=2024-07-01"}

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -121,7 +121,7 @@ class ResourceManager:
             parts, own = urlsplit(str(url)), urlsplit(self._address)
         except ValueError:
             raise CloudError("Azure leads to what is no URL") from None
-        if (parts.scheme, parts.netloc.lower()) != (own.scheme, own.netloc.lower()):
+        if (parts.scheme, _without_usual_port(parts)) != (own.scheme, _without_usual_port(own)):
             raise CloudError(f"Azure leads to {shorten(parts.netloc)}: no token goes there")
         return str(url)
 
@@ -139,6 +139,11 @@ class ResourceManager:
         except CloudAnswerError as e:
             code, _ = _read_error(e.body)
             raise AzureError(f"{method} {urlsplit(url).path}: {e.detail or e.code}", e.code, code) from None
+
+
+def _without_usual_port(parts: SplitResult) -> str:
+    """Return whom a URL leads to; Azure's links say the port that goes without saying."""
+    return parts.netloc.lower().removesuffix({"https": ":443", "http": ":80"}.get(parts.scheme, ":"))
 
 
 def _object(answer: Answer) -> dict[str, Any]:
