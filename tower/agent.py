@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +32,7 @@ from tower.outgoing import Outgoing
 from tower.periodic import periodic
 from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
-from tower.process import raise_file_limit, settle_memory
+from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
 from tower.statedir import StateDir
 from tower.uplink import HostKeys, Identity, Uplink
@@ -88,7 +86,7 @@ class Agent(MultiService):
             self._connector(sockets, TimeOfDay(reactor).seconds),
             Backoff(longest=options["max-retry-interval"]),
             max_retry=options["max-retry"],
-            gave_up=lambda: _end(reactor),
+            gave_up=lambda: end_in_failure(reactor),
             grace=options["grace"],
         )
         self.uplink.setServiceParent(self)  # type: ignore[no-untyped-call]
@@ -245,18 +243,6 @@ def _dialer(sockets: Poller, options: Options) -> Dialer:
             raise ConfigurationError(f"--ca-cert {options['ca-cert']}: {PUBLISHED}")
     proxy = find_proxy(url, os.environ)
     return Dialer(sockets, url, context=context, hashes=options["ca-hashes"], proxy=proxy)
-
-
-def _end(reactor: Any) -> None:
-    """Stop the program, with exit code 1: whoever started us should know that we gave up."""
-    atexit.register(_exit)  # twistd itself ends with 0 whenever the reactor was stopped
-    reactor.stop()
-
-
-def _exit() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(1)
 
 
 @one_line_errors("tower-agent")

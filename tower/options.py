@@ -43,6 +43,7 @@ __all__ = [
     "OptionError",
     "flag",
     "format_duration",
+    "one_line",
     "one_line_errors",
     "parameter",
     "parse_duration",
@@ -170,7 +171,7 @@ class EnvironmentOptions(usage.Options):
             self.parse(sys.argv[1:] if options is None else options)
         except usage.UsageError as e:
             program = getattr(self.parent, "subCommand", None) or "tower"
-            raise SystemExit(_one_line(program, e)) from None
+            raise SystemExit(f"{program}: {one_line(e)}") from None
 
     def parse(self, arguments: Sequence[str]) -> None:
         """Take the command line and the environment.
@@ -322,16 +323,16 @@ def one_line_errors(program: str) -> Iterator[None]:
     """
     try:
         yield
-    except CannotListenError as e:
-        reason = getattr(e.socketError, "strerror", None) or e.socketError
-        problem = ConfigurationError(
-            f"cannot listen on {e.interface or '*'} port {e.port} ({reason}): "
+    except (ConfigurationError, usage.UsageError, CannotListenError) as e:
+        raise SystemExit(f"{program}: {one_line(e)}") from None
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error of a start says, in one line, with the cure."""
+    if isinstance(error, CannotListenError):
+        reason = getattr(error.socketError, "strerror", None) or error.socketError
+        return (
+            f"cannot listen on {error.interface or '*'} port {error.port} ({reason}): "
             "stop what uses it, or choose another"
         )
-        raise SystemExit(_one_line(program, problem)) from None
-    except (ConfigurationError, usage.UsageError) as e:
-        raise SystemExit(_one_line(program, e)) from None
-
-
-def _one_line(program: str, error: Exception) -> str:
-    return f"{program}: {' '.join(str(error).split())}"
+    return " ".join(str(error).split())

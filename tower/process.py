@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import os
 import resource
+import sys
+from typing import Any
 
 #: Allocations between two looks for cyclic garbage: connections leave none behind, so look seldom.
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -56,3 +59,18 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+
+
+def end_in_failure(reactor: Any) -> None:
+    """Stop the program, with exit code 1: whoever started us should know that it did not end as asked.
+
+    May be called before the reactor runs; it then stops as soon as it does.
+    """
+    atexit.register(_exit)  # twistd itself ends with 0 whenever the reactor was stopped
+    reactor.callWhenRunning(reactor.stop)
+
+
+def _exit() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)

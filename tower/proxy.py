@@ -9,6 +9,7 @@ from typing import Any
 from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -17,18 +18,18 @@ from tower.adminaccess import LOOK, AdminAccess
 from tower.availability import Availability
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
-from tower.errors import ConfigurationError
+from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.listening import ConnectionFactory, ConnectionReactor
 from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.given import ensure, read_access
 from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
 from tower.nodes.nodecluster import Surroundings
-from tower.options import OptionError, one_line_errors
+from tower.options import OptionError, one_line, one_line_errors
 from tower.periodic import periodic
 from tower.policy import join_address
 from tower.poller import Poller
-from tower.process import raise_file_limit, settle_memory
+from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.proxyrecords import ProxyRecords
 from tower.proxytrust import ProxyTrust
@@ -246,11 +247,11 @@ class Proxy(MultiService):
         return port
 
     def _cannot_open(self, failure: Failure) -> None:
-        if failure.check(ConfigurationError):
-            self._log.critical("the proxy cannot start: {reason}", reason=failure.getErrorMessage())
+        if isinstance(failure.value, (TowerError, CannotListenError)):
+            self._log.critical("the proxy cannot start: {reason}", reason=one_line(failure.value))
         else:
             self._log.failure("the proxy cannot start", failure)
-        self._reactor.stop()
+        end_in_failure(self._reactor)
 
     def stopService(self) -> Deferred[None]:
         """Let requests finish for `GRACE` s, then close everything, the store last."""
@@ -259,7 +260,8 @@ class Proxy(MultiService):
 
     async def _stop(self) -> None:
         for port in self._ports:
-            await maybeDeferred(port.disownServiceParent)
+            if port.parent is not None:  # a start that failed may not have come to it
+                await maybeDeferred(port.disownServiceParent)
         await self._gateways.drain(GRACE)
         await maybeDeferred(super().stopService)
         self._gateways.stop()
