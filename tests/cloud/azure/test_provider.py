@@ -137,7 +137,7 @@ class ListTest(AzureTestCase):
             self.assertIn("no token goes there", str(error))
 
     def test_usual_port(self) -> None:
-        """Links that name the port that goes without saying, as those to pages of scale sets do, are followed."""
+        """Links that name the port that goes without saying, as those of scale sets do, are followed."""
         self.azure.page_size = 1
         self.azure.elsewhere = "http://AZURE.test:80"
         self.assertEqual(self.names(), NAMES)
