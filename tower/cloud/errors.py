@@ -44,6 +44,10 @@ class CloudUnreachable(CloudError):
     """No answer came: no connection, a broken one, or too late."""
 
 
+class AnswerTooLarge(CloudError):
+    """The answer is larger than any should be; less may be asked for at a time."""
+
+
 class CloudAnswerError(CloudError):
     """The cloud answered with something else than was expected.
 

@@ -26,7 +26,7 @@ from zope.interface import implementer
 
 from tower import __version__
 from tower.cloud.answers import Answer, shorten
-from tower.cloud.errors import CloudError, CloudUnreachable
+from tower.cloud.errors import AnswerTooLarge, CloudError, CloudUnreachable
 
 #: What we call ourselves.
 USER_AGENT = f"kubesphere-tower/{__version__}"
@@ -61,7 +61,8 @@ async def send(reactor: Any, agent: IAgent, request: CloudRequest, timeout: floa
 
     :param timeout: up to the end of the answer's body, s.
     :raise CloudUnreachable: no whole answer came in that time.
-    :raise CloudError: the answer is longer than `BODY_LIMIT`, or the URL is none.
+    :raise AnswerTooLarge: the answer is longer than `BODY_LIMIT`.
+    :raise CloudError: the URL is none.
     """
     address = request.address
     if not _can_be_asked(request.url):
@@ -131,7 +132,7 @@ class _Body(Protocol):
     def refuse(self) -> None:
         self._parts.clear()
         self._close()
-        self.whole.errback(CloudError(f"{self._address} answers with more than {BODY_LIMIT} B"))
+        self.whole.errback(AnswerTooLarge(f"{self._address} answers with more than {BODY_LIMIT} B"))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.whole.called:

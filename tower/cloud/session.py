@@ -100,7 +100,8 @@ class CloudSession:
         :param attempts: None: the session's.
         :raise CloudAnswerError: another answer came.
         :raise CloudUnreachable: none came, or not in time.
-        :raise CloudError: the answer is longer than `BODY_LIMIT`; or whatever *sign* raises.
+        :raise AnswerTooLarge: the answer is longer than `BODY_LIMIT`.
+        :raise CloudError: whatever *sign* raises.
         """
         asked = CloudRequest(method, url, {k.lower(): v for k, v in dict(headers).items()}, body)
         most = (attempts or self._attempts) if retry else 1

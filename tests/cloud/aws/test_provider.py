@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qs
 
 from twisted.internet.defer import CancelledError
 from zope.interface.verify import verifyObject
@@ -88,6 +89,17 @@ class ListTest(AWSTestCase):
         self.assertEqual(len(self.names("KubernetesClusterID = beta")), 23)
         self.assertEqual(self.aws.resource.count("POST", EC2_PATH), 5)
         self.assertEqual(self.aws.resource.refused, [])
+
+    def test_large_pages(self) -> None:
+        """Where pods have addresses of the network's, pages are large: from then on they have less."""
+        self.aws.machines = [Machine(f"i-{number:017x}", "10.1.0.1", pods=750) for number in range(110)]
+        instances = self.instances()
+        for asked in ([200, 50, 50, 50], [50, 50, 50]):
+            self.aws.resource.asks.clear()
+            found = self.finish(instances.list_instances())
+            self.assertEqual((len(found), len(found[0].addresses)), (110, 753))
+            forms = [parse_qs(ask.body.decode()) for ask in self.aws.resource.asks]
+            self.assertEqual([int(form["MaxResults"][0]) for form in forms], asked)
 
     def test_terminated(self) -> None:
         """What is terminated is not listed any more."""
@@ -270,7 +282,7 @@ class TroubleTest(AWSTestCase):
         """A listing that never ends is given up."""
         body = b"<D><reservationSet/><nextToken>again</nextToken></D>"
         self.aws.resource.faults = [Fault(Reply(200, body), 10_000)]
-        self.assertIn("more than 200 pages", self.fail_to_list(CloudError))
+        self.assertIn("more than 500 pages", self.fail_to_list(CloudError))
 
     def test_silence(self) -> None:
         """Who never answers is given up after a while."""

@@ -62,6 +62,7 @@ class Machine:
     public: str = ""
     ipv6: str = ""
     second: str = ""
+    pods: int = 0
     zone: str = ZONE
     state: str = "running"
     type: str = "m5.large"
@@ -95,6 +96,11 @@ class Machine:
         at_home = f"<privateIpAddress>{self.private}</privateIpAddress>"
         seen = f"<association><publicIp>{self.public}</publicIp></association>" if self.public else ""
         more = f"<item><privateIpAddress>{self.second}</privateIpAddress></item>" if self.second else ""
+        more += "".join(
+            f"<item><privateIpAddress>{each}</privateIpAddress><privateDnsName>ip-{each.replace('.', '-')}"
+            ".ec2.internal</privateDnsName><primary>false</primary></item>"
+            for each in (f"100.64.{number // 256}.{number % 256}" for number in range(self.pods))
+        )
         six = f"<item><ipv6Address>{self.ipv6}</ipv6Address></item>" if self.ipv6 else ""
         tags = "".join(
             f"<item><key>{escape(key)}</key><value>{escape(value)}</value></item>"

@@ -18,7 +18,7 @@ LEGACY_CLUSTER_TAG = "KubernetesCluster"
 CLUSTER_TAG = "kubernetes.io/cluster/"
 
 #: The services that are asked.
-EC2, INSTANCE_CONNECT, STS = "ec2", "ec2-instance-connect", "sts"
+EC2_SERVICE, INSTANCE_CONNECT, STS = "ec2", "ec2-instance-connect", "sts"
 
 _KNOWN = {
     "global": (

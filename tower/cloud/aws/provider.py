@@ -11,7 +11,6 @@ from zope.interface import implementer
 
 from tower.clock import TimeOfDay
 from tower.cloud.aws.config import AWSConfig, Filter, read_aws_config
-from tower.cloud.aws.ec2 import describe_instance, describe_instances
 from tower.cloud.aws.instances import INSTANCE_ID, EC2Instance, instance_id_of, region_of
 from tower.cloud.aws.keys import KEY_LIFE, InstanceConnect
 from tower.cloud.aws.metadata import Metadata
@@ -163,9 +162,9 @@ class Instances:
         :raise InstanceNotFound: there is none.
         """
         if INSTANCE_ID.fullmatch(name):
-            return await describe_instance(await self._region.ec2(), name)
+            return await (await self._region.ec2()).instance(name)
         filters: list[Filter] = [("private-dns-name", (name,)), _THERE, *self._region.config.selection]
-        found = await describe_instances(await self._region.ec2(), filters)
+        found = await (await self._region.ec2()).instances(filters)
         if not found:
             raise InstanceNotFound
         if len(found) > 1:
@@ -177,7 +176,7 @@ class Instances:
 
         :raise InstanceNotFound: there is none.
         """
-        return await describe_instance(await self._region.ec2(), instance_id_of(provider_id))
+        return await (await self._region.ec2()).instance(instance_id_of(provider_id))
 
     async def _look(self) -> list[EC2Instance]:
         chosen = self._region.config.selection
@@ -186,7 +185,7 @@ class Instances:
                 "nothing says which instances are the cluster's: "
                 "set KubernetesClusterID, KubernetesClusterTag, VPC, SubnetID or InstanceFilter"
             )
-        return await describe_instances(await self._region.ec2(), [*chosen, _THERE])
+        return await (await self._region.ec2()).instances([*chosen, _THERE])
 
 
 @implementer(IZones)

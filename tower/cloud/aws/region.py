@@ -9,8 +9,9 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, ICredentials
-from tower.cloud.aws.config import EC2, INSTANCE_CONNECT, STS, AWSConfig
+from tower.cloud.aws.config import EC2_SERVICE, INSTANCE_CONNECT, STS, AWSConfig
 from tower.cloud.aws.credentials import Chain, Environment, ISource, SharedFile
+from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
 from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
@@ -22,7 +23,7 @@ from tower.cloud.session import CloudSession
 class _Services:
     """Who is asked, once the region is known."""
 
-    ec2: AWSAPI
+    ec2: EC2
     instance_connect: AWSAPI
 
 
@@ -51,7 +52,7 @@ class Region:
         self._time_of_day = time_of_day
         self._services: _Services | None = None
 
-    async def ec2(self) -> AWSAPI:
+    async def ec2(self) -> EC2:
         """Return EC2."""
         return (await self._known()).ec2
 
@@ -66,7 +67,8 @@ class Region:
                 raise CloudError("the region is not known: set Region or Zone")
             credentials = self._credentials(region)
             self._services = _Services(
-                self._api(EC2, region, credentials), self._api(INSTANCE_CONNECT, region, credentials)
+                EC2(self._api(EC2_SERVICE, region, credentials)),
+                self._api(INSTANCE_CONNECT, region, credentials),
             )
         return self._services
 

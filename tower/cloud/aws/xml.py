@@ -8,9 +8,9 @@ from __future__ import annotations
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from tower.cloud.errors import CloudError
+from tower.cloud.errors import AnswerTooLarge, CloudError
 
-#: Most elements in an answer: a page of 1000 instances has about 150 000.
+#: Most elements in an answer; an instance has about 150, and 4 more for each address of a pod on it.
 ELEMENT_LIMIT = 500_000
 
 #: Deepest element of an answer; those of EC2 go down to about 12.
@@ -25,6 +25,7 @@ def parse_xml(data: bytes) -> Element:
     """Return the root of an answer; names are without their namespace's address.
 
     :raise BadXML: saying what is wrong, without quoting the answer.
+    :raise AnswerTooLarge: it has more elements than `ELEMENT_LIMIT`.
     """
     builder = TreeBuilder()
     depth = count = 0
@@ -33,8 +34,10 @@ def parse_xml(data: bytes) -> Element:
         nonlocal depth, count
         depth += 1
         count += 1
-        if depth > DEPTH_LIMIT or count > ELEMENT_LIMIT:
-            raise BadXML("the answer has too many elements, or too deep ones")
+        if depth > DEPTH_LIMIT:
+            raise BadXML("the answer has elements that are too deep")
+        if count > ELEMENT_LIMIT:
+            raise AnswerTooLarge("the answer has too many elements")
         builder.start(tag, attributes)
 
     def end(tag: str) -> None:
