@@ -19,6 +19,7 @@ from tower.conch.keepalive import KEEPALIVE
 from tower.conch.kex import PLACEHOLDER_MACS
 from tower.conch.limits import HandshakeTimeout, Limits
 from tower.conch.nodeauth import SERVER_SIG_ALGS, KeyAuth, read_extensions
+from tower.conch.nodeends import PREFACE, not_let_in
 from tower.conch.requests import Answer
 from tower.conch.signatures import verify
 from tower.conch.timers import Clock, within
@@ -74,7 +75,7 @@ class NodeTransport(Client):
     :ivar ready: fires with a `NodePeer` when the node has let us in; its errback says why it has not.
     """
 
-    __slots__ = ("_asked_at", "_host_keys", "_node", "_taken", "ready")
+    __slots__ = ("_asked_at", "_host_keys", "_node", "_preface", "_taken", "ready")
 
     answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: Client.answers[KEEPALIVE]}
     supportedMACs = _MACS
@@ -95,11 +96,18 @@ class NodeTransport(Client):
         self._node = node
         self._host_keys = host_keys
         self._taken: Sequence[bytes] | None = None
+        self._preface = b""
         self._asked_at = 0.0
         self.supportedPublicKeys = host_keys.algorithms(node)
         self.auth = KeyAuth(user, key, lambda: self._taken, self._accepted)
 
     # What is agreed on
+
+    def _take_version(self) -> bool:
+        """Keep the first line that comes before, which may be all that a server says about itself."""
+        if b"\n" not in self._preface.lstrip():
+            self._preface = bytes(self._unparsed[:PREFACE])
+        return super()._take_version()
 
     def markers(self) -> tuple[bytes, ...]:
         """Ask for the server's extensions, too (RFC 8308 section 2.1)."""
@@ -174,7 +182,7 @@ class NodeTransport(Client):
         """Report that we are not let in."""
         super().ended(reason)
         if not self.ready.called:
-            self.ready.errback(Failure(reason))
+            self.ready.errback(Failure(not_let_in(reason, self._preface, is_ssh=self.gotVersion)))
 
 
 #: Connects to a host and a port; the connection comes paused.

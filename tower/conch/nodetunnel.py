@@ -34,6 +34,7 @@ from tower.conch.nodeclient import (
     dialling,
     reach,
 )
+from tower.conch.nodeends import ended
 from tower.conch.opening import StreamRefused, TunnelLost
 from tower.conch.timers import Clock, Timers, within
 from tower.conch.tunnel import Tunnel
@@ -204,7 +205,7 @@ class NodeTunnel:
         self._timers.cancel_all()
         if self._tunnel is not None:
             self._tunnel = None
-            self.lost.callback(reason)
+            self.lost.callback(ended(reason))
 
     # Streams
 
