@@ -72,9 +72,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """With TLS, on loopback.
+    """With TLS.
 
     :param names: of its certificate.
+    :param host: where it listens, and nowhere else.
     :ivar requests: method, path, header and body of each so far.
     :ivar rights: what each user may do at nodes: the verbs.
     """
@@ -82,8 +83,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     rights: ClassVar[dict[str, tuple[str, ...]]] = {"jane": ("get",), "root": ("get", "create")}
 
-    def __init__(self, authority: Authority, names: list[str]) -> None:
-        super().__init__((LOOPBACK, 0), Handler)
+    def __init__(self, authority: Authority, names: list[str], host: str) -> None:
+        super().__init__((host, 0), Handler)
         issued = authority.server_certificate(names, DAY, time.time())
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         load_pair(self._tls, issued.certificate_pem, issued.key_pem)
@@ -136,9 +137,9 @@ class KubeletTests(SynchronousTestCase):
         self.jane = self.tower.person(CLUSTER, "jane", "--group", "dev")
         self.target = f"/targets/kubelet/{self.hosts[0]}"
 
-    def server(self, authority: Authority, names: list[str]) -> Server:
+    def server(self, authority: Authority, names: list[str], host: str = LOOPBACK) -> Server:
         """Start one."""
-        server = Server(authority, names)
+        server = Server(authority, names, host)
         self.addCleanup(server.stop)
         return server
 
@@ -244,6 +245,22 @@ class KubeletTests(SynchronousTestCase):
             "--insecure-skip-kubelet-tls-verify",
         )
         self.assertEqual(self.jane.get(f"{self.target}/pods").status, 200)
+
+    def test_own_address(self) -> None:
+        """A kubelet that listens at its node's own address alone is reached by that node all the same."""
+        node = self.fleet.nodes[0]
+        kubelet = self.server(self.kubelets_authority, self.hosts, node.host)
+        self.trust()
+        self.tower.tower("cluster", "set", CLUSTER, "--kubelet-port", str(kubelet.port))
+        for _ in range(2):
+            answer = self.jane.get(f"{self.target}/pods")
+            self.assertEqual((answer.status, answer.body), (200, b"/pods"))
+        self.assertEqual(len(kubelet.requests), 2)
+        self.fleet.nodes[1].kill()  # node 1 itself is who leads there
+        self.assertEqual(self.jane.get(f"{self.target}/pods").status, 200)
+        answer = self.jane.get(f"/targets/kubelet/{self.hosts[1]}/pods")
+        self.assertEqual(answer.status, 503, answer.body)
+        self.assertEqual(len(kubelet.requests), 3)
 
     def test_switched_off(self) -> None:
         """A kubelet is no target where that is switched off."""

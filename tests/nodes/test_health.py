@@ -16,24 +16,30 @@ from tower.conch.opening import StreamRefused, TunnelLost
 from tower.connecting import ConnectFailed
 from tower.errors import ConfigurationError
 from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health
+from tower.nodes.node import Node
 from tower.tls import TLSEnded, TLSSession
 
 
 class FakeTunnel:
     """Opens one pipe, or does not.
 
+    :ivar deaf: where nobody listens.
     :ivar dialled: where to.
     """
 
     def __init__(self, answer: Any = None) -> None:
         self.pipe = FakePipe()
         self.answer = answer
+        self.node = Node("192.0.2.1")
         self.bytes_in = 1000
+        self.deaf: set[str] = set()
         self.dialled: list[tuple[str, int]] = []
 
     def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
         """Note where to."""
         self.dialled.append((host, port))
+        if host in self.deaf:
+            return fail(StreamRefused("refused", "connection refused", 2))
         if isinstance(self.answer, Deferred):
             return self.answer
         return succeed(self.pipe) if self.answer is None else fail(self.answer)
@@ -107,6 +113,15 @@ class KubeletHealthTests(HealthCase):
         for error in (StreamRefused("refused", "connection refused", 2), TunnelLost("gone")):
             failure = self.failureResultOf(self.look(FakeTunnel(error)), Unhealthy)
             self.assertEqual(str(failure.value), f"Get http://127.0.0.1:10255/healthz: {error}")
+
+    def test_own_address(self) -> None:
+        """A kubelet that listens at its node's own address alone is as healthy as any."""
+        tunnel = FakeTunnel()
+        tunnel.deaf = {"127.0.0.1"}
+        looking = self.look(tunnel)
+        tunnel.pipe.deliver(b"HTTP/1.1 200 OK\r\n\r\n")
+        self.assertEqual(self.successResultOf(looking), "")
+        self.assertEqual(tunnel.dialled, [("127.0.0.1", 10255), (tunnel.node.host, 10255)])
 
     def test_closed_without_an_answer(self) -> None:
         """So is one that ends or breaks."""

@@ -18,6 +18,8 @@ from tower.conch.nodeshared import HealthCheck
 from tower.conch.opening import StreamRefused, TunnelLost
 from tower.connecting import ConnectFailed
 from tower.errors import ConfigurationError, PeerError, TowerError
+from tower.nodes.kubeletplace import LOOPBACK, KubeletPlaces
+from tower.nodes.node import Node
 from tower.pipes import Pipe
 from tower.policy import Upstream, join_address
 from tower.tlspipe import Resumption, TLSPipe
@@ -43,6 +45,10 @@ class Unhealthy(PeerError):
 
 class Dialler(Protocol):
     """A node's tunnel."""
+
+    @property
+    def node(self) -> Node:
+        """Where it leads."""
 
     @property
     def bytes_in(self) -> int:
@@ -175,7 +181,8 @@ def _judged(what: str, code: int) -> str:
 def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None) -> HealthCheck:
     """Return kube-apiserver's check: *url* is asked for on a fresh connection, as the node sees it.
 
-    The tunnel is dead if no answer comes, and degraded if a bad one comes.
+    The tunnel is dead if no answer comes, and degraded if a bad one comes.  A kubelet that is not on the
+    loopback is asked at its node's own address.
 
     :param url: such as ``https://127.0.0.1:10250/healthz``.
     :param clock: an ``IReactorTime``.
@@ -191,8 +198,13 @@ def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host_line = f"Host: {join_address(host, port)}\r\n".encode()
 
+    places = KubeletPlaces()
+
     async def look(tunnel: Dialler) -> str:
-        channel = await tunnel.dial(host, port, TIMEOUT)
+        if host == LOOPBACK:
+            channel = await places.dial(tunnel, tunnel.node, port)
+        else:
+            channel = await tunnel.dial(host, port, TIMEOUT)
         try:
             pipe = await _secured(channel, context, host, clock)
         except ConnectFailed as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +16,7 @@ from tower.errors import ClusterUnreachable, ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.member import Material, client_context
 from tower.memberdoor import not_secured
+from tower.nodes.kubeletplace import KubeletPlaces, OneTunnel, inner_addresses
 from tower.nodes.node import Node
 from tower.nodes.nodereview import VERBS, NodeReview, Posts, Question, subresource_of
 from tower.nodes.spec import SSHSpec
@@ -24,9 +24,6 @@ from tower.policy import Upstream
 from tower.tlspipe import TLSPipe
 from tower.web.canonical import identity_lines
 from tower.web.status import Refusal
-
-#: Where a kubelet is as its own node sees it.
-LOOPBACK = "127.0.0.1"
 
 #: How many names of nodes are told to who asked for one that is not there.
 _NAMED = 10
@@ -50,13 +47,6 @@ class Gate(Protocol):
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
         """Return a head as it goes to the API server; raises `Refusal` for whom nobody may act as."""
-
-
-class OneTunnel(Protocol):
-    """What is needed of the tunnel to one node."""
-
-    def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Return a channel to *host*, as that node reaches it."""
 
 
 class Nodes(Protocol):
@@ -90,6 +80,7 @@ class Kubelets:
         self._nodes = nodes
         self._gate = gate
         self._review = NodeReview(clock, api, cluster)
+        self._places = KubeletPlaces()
         self._trust: tuple[object, ssl.SSLContext] | None = None
 
     def find(self, name: str) -> Node:
@@ -145,7 +136,7 @@ class Kubelets:
     def open(self, node: str) -> Deferred[Any]:
         """Open a stream to the kubelet of the node of that name, with its TLS up.
 
-        By the node's own tunnel; to one that has none, from another.
+        By the node's own tunnel, see `KubeletPlaces`; to one that has none, from another.
 
         :raise StreamRefused: through the Deferred.
         :raise TunnelLost: through the Deferred.
@@ -162,9 +153,9 @@ class Kubelets:
             raise StreamRefused("failed", str(e)) from e
         tunnel = self._nodes.at(node)
         if tunnel is not None:
-            channel = await tunnel.dial(LOOPBACK, port)
+            channel = await self._places.dial(tunnel, node, port)
         else:
-            channel = await self._nodes.dial(_inner_address(node), port)
+            channel = await self._nodes.dial(inner_addresses(node)[0], port)
         return await self._secure(channel, context, node)
 
     def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:
@@ -218,17 +209,6 @@ def kubelet_context(material: Material, authority: bytes | None, *, insecure: bo
         client_key=material.key or None,
     )
     return client_context(access)
-
-
-def _inner_address(node: Node) -> str:
-    """Return where other nodes reach *node*: at a private address if it has one."""
-    for address in sorted({node.host, *node.aliases}):
-        try:
-            if ip_address(address).is_private:
-                return address
-        except ValueError:
-            continue
-    return node.host
 
 
 #: A request that never leaves: whether somebody may be acted as is the API server's gate's to say.
