@@ -89,3 +89,24 @@ class NameTests(SynchronousTestCase):
         error = self.failureResultOf(self.connecting, ConnectFailed).value
         self.assertEqual(error.kind, "unreachable")
         self.assert_nothing_left()
+
+
+class NoNameTests(SynchronousTestCase):
+    """What no resolver can be asked for."""
+
+    def test_refused(self) -> None:
+        """It fails at once: Twisted's resolver would raise where nobody listens, and never answer."""
+        for host in ("a..b", ".", "a" * 64, "b." + "a" * 300):
+            reactor = ResolvingReactor()
+            error = self.failureResultOf(connect(reactor, host, 22), ConnectFailed).value
+            self.assertEqual((error.kind, str(error)), ("name", f"{host}:22: that is no name of a host"))
+            self.assertEqual(reactor.nameResolver.asked, [])
+            self.assertEqual(reactor.getDelayedCalls(), [])
+
+    def test_names(self) -> None:
+        """Others are asked for, whatever else is odd about them."""
+        for host in ("a_b", "a.", "-a", "\u00e4", "nodes.example"):
+            reactor = ResolvingReactor()
+            connect(reactor, host, 22).addErrback(lambda _: None)
+            self.assertEqual(reactor.nameResolver.asked, [(host, 22)])
+            reactor.advance(30)

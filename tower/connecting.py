@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from tower.connection import Connection
 from tower.errors import TowerError
-from tower.policy import join_address
+from tower.policy import is_host, join_address
 from tower.process import is_scarce
 from tower.tlsconnection import TLSConnection, TLSFailed
 
@@ -261,6 +261,8 @@ def connect(
     attempt = _Attempt(reactor, what, timeout, tls, server_hostname or host)
     if isIPAddress(host) or isIPv6Address(host):
         attempt.start([_socket_address(host, port)])
-    else:
+    elif is_host(host):
         reactor.nameResolver.resolveHostName(_Addresses(attempt, what), host, port)
+    else:  # at which the resolver would stumble, and never answer
+        attempt.fail(ConnectFailed("name", f"{what}: that is no name of a host"))
     return attempt.done

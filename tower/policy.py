@@ -249,6 +249,14 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_host(host: str) -> bool:
+    """Tell whether *host* can be an address or a name: no part of a name is empty or longer than 63 bytes."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 def parse_target(text: str) -> Target:
     """Read one `name=host:port`.
 
