@@ -165,6 +165,11 @@ class CheckTests(SynchronousTestCase):
             (("a", "b", "a"), "nodes[2]: 'a': is given twice, as a:22"),
             (("a", "a:22"), "is given twice"),
             (("::1", "[::1]:22"), "is given twice, as [::1]:22"),
+            (("::1", "[0:0::1]:22"), "nodes[1]: '[0:0::1]:22': is given twice, as [::1]:22"),
+            (("A", "a:22"), "nodes[1]: 'a:22': is given twice, as A:22"),
+            (("a:0",), "the port from 1 to 65535"),
+            (("a..b",), "nodes[0]: 'a..b': must be HOST"),
+            (("a" * 64,), "must be HOST"),
             (tuple(f"n{n}" for n in range(5001)), "5000 are the most"),
         ):
             self.assertIn(text, self.refusal(nodes=nodes))

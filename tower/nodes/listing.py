@@ -7,14 +7,13 @@ stay as they are; a list without nodes is an answer, and closes all.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from attrs import evolve
 
 from tower.errors import ConfigurationError, TowerError
-from tower.nodes.node import SSH_PORT, Node
+from tower.nodes.node import SSH_PORT, Node, usual
 from tower.policy import parse_address
 
 #: Where nodes are in the API.
@@ -99,8 +98,8 @@ def preferred_node(
     for wanted in address_types:
         for kind, address in addresses:
             if kind == wanted and address:
-                others = {_plain(other) for _, other in addresses if other}
-                host = _plain(address)
+                others = {usual(other) for _, other in addresses if other}
+                host = usual(address)
                 return Node(host, ssh_port, name, frozenset(others - {host, name}))
     raise NoPreferredAddress(addresses)
 
@@ -121,15 +120,6 @@ def _preferred_nodes(
     if lacking is not None and not nodes:
         raise lacking
     return nodes
-
-
-def _plain(address: str) -> str:
-    """Return *address* in the one way to write it."""
-    bare = address.removeprefix("[").removesuffix("]")
-    try:
-        return str(ip_address(bare))
-    except ValueError:
-        return address
 
 
 def fixed_nodes(nodes: Sequence[Node]) -> Lister:
@@ -225,8 +215,8 @@ def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
             host, port = parse_address(words[0], ssh_port)
         except ConfigurationError as e:
             raise ListingFailed(f"{name}:{number}: {e}") from e
-        names = [_plain(word) for word in words[1:]]
-        node = Node(_plain(host), port, names[0] if names else "", frozenset(names))
+        names = [usual(word) for word in words[1:]]
+        node = Node(usual(host), port, names[0] if names else "", frozenset(names))
         nodes.setdefault(node.address, node)
     return list(nodes.values())
 

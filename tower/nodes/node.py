@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from attrs import field, frozen
 
 from tower.policy import join_address, parse_address
@@ -46,4 +48,13 @@ def parse_node(text: str, default_port: int = SSH_PORT) -> Node:
     :raise ConfigurationError: saying what is wanted.
     """
     host, port = parse_address(text, default_port)
-    return Node(host, port)
+    return Node(usual(host), port)
+
+
+def usual(host: str) -> str:
+    """Return *host* in the one way to write it: IPv6 short and without brackets."""
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        return str(ip_address(bare))
+    except ValueError:
+        return host

@@ -9,7 +9,7 @@ from tower.cloud.registry import cloud_providers
 from tower.errors import ConfigurationError, Invalid
 from tower.nodes.node import Node, parse_node
 from tower.nodes.spec import HostKeyMode, KeyType, SSHSpec
-from tower.policy import KUBERNETES, parse_target
+from tower.policy import KUBERNETES, is_host, parse_target
 
 #: Where the object has it.
 PLACE = "spec.connection.ssh"
@@ -26,6 +26,9 @@ _PATH_LIMIT = 4096
 
 #: The types of addresses that Kubernetes has for nodes.
 _ADDRESS_TYPES = ("Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "LegacyHostIP")
+
+#: What a node has to be.
+_NODE = "must be HOST, HOST:PORT or [IPV6]:PORT, the port from 1 to 65535"
 
 #: The target that leads to kubelets.
 _KUBELET = "kubelet"
@@ -164,12 +167,13 @@ def nodes_of(spec: SSHSpec) -> list[Node]:
         try:
             node = parse_node(text, spec.ssh_port)
         except ConfigurationError:
-            raise wrong(name, text, "must be HOST, HOST:PORT or [IPV6]:PORT") from None
-        if not text.isprintable():
-            raise wrong(name, text, "must be HOST, HOST:PORT or [IPV6]:PORT")
-        if node.address in found:
-            raise wrong(name, text, f"is given twice, as {node.address}: leave one out")
-        found[node.address] = node
+            raise wrong(name, text, _NODE) from None
+        if not (text.isprintable() and is_host(node.host)):
+            raise wrong(name, text, _NODE)
+        key = node.address.lower()
+        if key in found:
+            raise wrong(name, text, f"is given twice, as {found[key].address}: leave one out")
+        found[key] = node
     return list(found.values())
 
 
