@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import parse_qs
 
 from tests.cloud.asking import finish, logged
 from tests.cloud.aws.kit import ENVIRON, HOST, AWSTestCase
-from tests.cloud.standins.aws import CONTAINER_TOKEN, EC2_PATH, IDENTITY, KEY, OTHER_ROLE, ROLE, SECRET
+from tests.cloud.standins.aws import (
+    CONTAINER_TOKEN,
+    EC2_PATH,
+    IDENTITY,
+    KEY,
+    OTHER_ROLE,
+    ROLE,
+    SECRET,
+    STS_PATH,
+)
 from tests.cloud.standins.rest import Fault, Reply
 from tower.cloud.aws.credentials import Environment, NoCredentials
 from tower.cloud.aws.provider import Instances
@@ -16,8 +26,8 @@ from tower.cloud.errors import CloudError
 NOBODY: dict[str, str] = {}
 
 
-class SourcesTest(AWSTestCase):
-    """Each place, and their order."""
+class SourcesTestCase(AWSTestCase):
+    """Who asks for credentials."""
 
     def asked_with(self, text: str = "", environ: dict[str, str] = NOBODY) -> str:
         """Return the access key that EC2 is asked with."""
@@ -39,6 +49,10 @@ class SourcesTest(AWSTestCase):
         path = Path(self.mktemp())
         path.write_text(text)
         return str(path)
+
+
+class SourcesTest(SourcesTestCase):
+    """Each place, and their order."""
 
     def test_environment(self) -> None:
         """The environment's are used, with the session's token if it has one."""
@@ -63,18 +77,27 @@ class SourcesTest(AWSTestCase):
         self.assertEqual(self.asked_with(environ=environ), KEY)
         self.assertIn("AuthFailure", self.error(f"SharedCredentialsFile = {path}"))
 
+    def test_named_profile_first(self) -> None:
+        """A profile that a cluster's configuration names is used, whatever the environment is for."""
+        path = self.file(f"[tower]\naws_access_key_id={KEY}\naws_secret_access_key = {SECRET}\n")
+        others = {"AWS_ACCESS_KEY_ID": "AKIDOTHER", "AWS_SECRET_ACCESS_KEY": "of another account"}
+        environ = {"AWS_SHARED_CREDENTIALS_FILE": path, **others}
+        self.assertEqual(self.asked_with("Profile = tower", environ), KEY)
+        default = self.file(f"[default]\naws_access_key_id={KEY}\naws_secret_access_key = {SECRET}\n")
+        self.assertEqual(self.asked_with(f"SharedCredentialsFile = {default}", others), KEY)
+
     def test_shared_file_wrong(self) -> None:
         """A file that was asked for by name and does not work is an error that shows nothing of it."""
         self.aws.give_role()
         for text, wanted in {
-            "[other]\naws_access_key_id = a\n": "there is no profile default",
+            "[other]\naws_access_key_id = a\n": "profile default does not exist",
             f"[default]\naws_secret_access_key = {SECRET}\n": "profile default has no aws_access_key_id",
             f"aws_secret_access_key = {SECRET}\n": "MissingSectionHeaderError",
         }.items():
             error = self.error(f"SharedCredentialsFile = {self.file(text)}")
             self.assertIn(wanted, error)
             self.assertNotIn(SECRET, error)
-        self.assertIn("there is no such file", self.error("SharedCredentialsFile = /nowhere/at/all"))
+        self.assertIn("default does not exist", self.error("SharedCredentialsFile = /nowhere/at/all"))
 
     def test_web_identity(self) -> None:
         """A token in a file gets the role that the environment names; no error quotes the token."""
@@ -155,8 +178,95 @@ class SourcesTest(AWSTestCase):
         """The role of the configuration is taken on with the credentials that are found."""
         text = f"RoleARN = {OTHER_ROLE}"
         self.assertTrue(self.asked_with(text, ENVIRON).startswith("ASIA"))
+        self.aws.external_id = "of-this-customer"
+        self.assertIn("sts AssumeRole: AccessDenied", self.error(text, ENVIRON))
+        self.assertTrue(
+            self.asked_with(f"{text}\nRoleExternalID = of-this-customer", ENVIRON).startswith("ASIA")
+        )
+        self.aws.external_id = ""
         self.aws.denied = {"AssumeRole"}
         self.assertIn("sts AssumeRole: AccessDenied", self.error(text, ENVIRON))
+
+
+class ProfilesTest(SourcesTestCase):
+    """Profiles of the configuration file, with roles."""
+
+    def setUp(self) -> None:
+        """Have keys in the credentials file."""
+        super().setUp()
+        self.keys_file = self.file(f"[base]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n")
+
+    def environ(self, config: str, **others: str) -> dict[str, str]:
+        """Return an environment with a configuration file."""
+        path = self.file(config)
+        return {"AWS_SHARED_CREDENTIALS_FILE": self.keys_file, "AWS_CONFIG_FILE": path, **others}
+
+    def test_source_profile(self) -> None:
+        """The role of a profile is taken on with the keys of another, as the role's owner wants it."""
+        self.aws.external_id = "of-this-customer"
+        environ = self.environ(
+            f"[profile node]\nrole_arn = {OTHER_ROLE}\nsource_profile = base\nexternal_id = of-this-customer"
+            "\nrole_session_name = nodes\nregion = us-east-1\n"
+        )
+        self.assertTrue(self.asked_with("Profile = node", environ).startswith("ASIA"))
+        (form,) = (parse_qs(ask.body.decode()) for ask in self.aws.resource.asks if ask.path == STS_PATH)
+        self.assertEqual(form["RoleSessionName"], ["nodes"])
+        self.assertTrue(self.asked_with("", {**environ, "AWS_PROFILE": "node"}).startswith("ASIA"))
+
+    def test_itself(self) -> None:
+        """A profile may be the source of its own role."""
+        environ = self.environ(f"[profile base]\nrole_arn = {OTHER_ROLE}\nsource_profile = base\n")
+        self.assertTrue(self.asked_with("Profile = base", environ).startswith("ASIA"))
+
+    def test_credential_source(self) -> None:
+        """The role of a profile is taken on with what the environment or the instance has."""
+        self.aws.give_role()
+        for place, others in (("Environment", ENVIRON), ("Ec2InstanceMetadata", NOBODY)):
+            config = f"[profile node]\nrole_arn = {OTHER_ROLE}\ncredential_source = {place}\n"
+            environ = self.environ(config, **others)
+            self.assertTrue(self.asked_with("Profile = node", environ).startswith("ASIA"))
+        self.assertEqual(self.aws.resource.count("GET", ROLE), 1)
+        self.assertEqual(self.aws.resource.count("POST", STS_PATH), 2)
+
+    def test_token_file(self) -> None:
+        """The role of a profile is taken on for the token in a file."""
+        token = self.file(IDENTITY)
+        environ = self.environ(
+            f"[default]\nrole_arn = {OTHER_ROLE}\nweb_identity_token_file = {token}\n", AWS_PROFILE="default"
+        )
+        self.assertTrue(self.asked_with("", environ).startswith("ASIA"))
+
+    def test_keys_in_config(self) -> None:
+        """Keys may be in the configuration file too; those in the credentials file count first."""
+        keys = "aws_access_key_id = AKIDOTHER\naws_secret_access_key = x\n"
+        self.assertEqual(self.asked_with("Profile = base", self.environ(f"[profile base]\n{keys}")), KEY)
+        mine = f"[profile mine]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n"
+        self.assertEqual(self.asked_with("Profile = mine", self.environ(mine)), KEY)
+
+    def test_region(self) -> None:
+        """The region is the profile's where nobody else says one."""
+        environ = {"HOME": "/nowhere", **self.environ("[profile base]\nregion = us-east-1\n")}
+        nodes = self.instances("VPC = vpc-1\nProfile = base", environ, region="")
+        self.finish(nodes.list_instances())
+        self.assertEqual(self.aws.resource.count("GET", "placement/region"), 0)
+
+    def test_not_done(self) -> None:
+        """What Tower does not do, and what leads nowhere, is an error that says so."""
+        for text, wanted in {
+            "credential_process = /bin/x": "profile node has credential_process, which Tower does not do",
+            "sso_session = x": "profile node has sso_session, which Tower does not do",
+            f"role_arn = {OTHER_ROLE}": "node has role_arn, but no source_profile or credential_source",
+            f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "wants a code of a device",
+            f"role_arn = {OTHER_ROLE}\nsource_profile = nobody": "profile nobody has no credentials",
+            f"role_arn = {OTHER_ROLE}\ncredential_source = Moon": "none of Environment, EcsContainer,",
+            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "finds no credentials at Env",
+            f"role_arn = {OTHER_ROLE}\nsource_profile = node": "profile node has no credentials",
+        }.items():
+            environ = self.environ(f"[profile node]\n{text}\n")
+            self.assertIn(wanted, self.error("Profile = node", environ))
+        self.aws.give_role()
+        somebody = {"AWS_CONFIG_FILE": self.file("[default]\nsso_session = x\n")}
+        self.assertTrue(self.asked_with("", somebody).startswith("ASIA"))
 
 
 class RenewalTest(AWSTestCase):

@@ -136,6 +136,7 @@ class AWS:
     :ivar page_size: no page is larger.
     :ivar rate: requests that Instance Connect takes each second; 0: any number.
     :ivar denied: actions that the account may not do.
+    :ivar external_id: that the role's owner wants to hear; empty: none.
     :ivar pushed: ``instance, user, line`` of each key that was handed out.
     """
 
@@ -156,6 +157,7 @@ class AWS:
         self.page_size = LARGEST_PAGE
         self.rate = 0
         self.denied: set[str] = set()
+        self.external_id = ""
         self.metadata: dict[str, str] = {
             "placement/region": REGION,
             "placement/availability-zone": ZONE,
@@ -376,6 +378,8 @@ class AWS:
         elif action == "AssumeRole":
             self._authenticate(ask, "sts", _refuse_xml)
             self._allow("AssumeRole", _refuse_xml, "AccessDenied")
+            if form.get("ExternalId", "") != self.external_id:
+                raise _refuse_xml(403, "AccessDenied", "not authorized to perform: sts:AssumeRole")
             if not 900 <= int(form.get("DurationSeconds", "3600")) <= 43200:
                 raise _refuse_xml(400, "ValidationError", "DurationSeconds")
         else:

@@ -27,7 +27,7 @@ _KNOWN = {
         # Those that are about load balancers and routes.
         *("RouteTableID", "DisableSecurityGroupIngress", "DisableStrictZoneCheck", "ElbSecurityGroup"),
         # Ours.
-        *("Region", "InstanceFilter", "Profile", "SharedCredentialsFile", "MetadataURL"),
+        *("Region", "InstanceFilter", "RoleExternalID", "Profile", "SharedCredentialsFile", "MetadataURL"),
     ),
     "ServiceOverride": ("Service", "Region", "URL", "SigningRegion", "SigningMethod", "SigningName"),
 }
@@ -48,6 +48,7 @@ class AWSConfig:
     :ivar region: empty: the environment's, or that of the instance that we are on.
     :ivar zone: that we are in; empty: the metadata service knows.
     :ivar role: ARN of the role to take on; empty: none.
+    :ivar external_id: that the owner of *role* wants to hear; empty: none.
     :ivar profile: in the file with credentials; empty: the environment's, or ``default``.
     :ivar metadata: the metadata service; empty: the environment's, or the usual one.
     :ivar overrides: services at other addresses than the usual, by service and region.
@@ -65,6 +66,7 @@ class AWSConfig:
     credentials_file: str = ""
     metadata: str = ""
     overrides: Mapping[tuple[str, str], Endpoint] = field(factory=dict)
+    external_id: str = ""
 
     @property
     def selection(self) -> tuple[Filter, ...]:
@@ -130,6 +132,7 @@ def read_aws_config(sections: Sections) -> AWSConfig:
         credentials_file=given.text("SharedCredentialsFile"),
         metadata=_url(given, "MetadataURL", given.text("MetadataURL")).rstrip("/"),
         overrides=overrides,
+        external_id=given.text("RoleExternalID"),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +67,20 @@ class Chain:
         )
 
 
+class Given:
+    """Credentials that are there already, for one request."""
+
+    def __init__(self, credentials: AWSCredentials) -> None:
+        self._credentials = credentials
+
+    async def get(self) -> AWSCredentials:
+        """See `tower.cloud.aws.api.ICredentials`."""
+        return self._credentials
+
+    def forget(self, refused: AWSCredentials) -> None:
+        """See `tower.cloud.aws.api.ICredentials`: there are no others."""
+
+
 class Environment:
     """``AWS_ACCESS_KEY_ID`` and its fellows."""
 
@@ -84,44 +97,6 @@ class Environment:
         if not key or not secret:
             raise NoCredentials("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set")
         return AWSCredentials(key, secret, self._environ.get("AWS_SESSION_TOKEN", ""))
-
-
-class SharedFile:
-    """One profile of the file that AWS's own tools use.
-
-    :param wanted: it is an error if file or profile are not there.
-    """
-
-    def __init__(self, path: Path, profile: str, *, wanted: bool) -> None:
-        self._path = path
-        self._profile = profile
-        self._wanted = wanted
-
-    async def fetch(self) -> AWSCredentials | None:
-        """See `ISource`."""
-        # No error shows what stands in the file.
-        parser = configparser.RawConfigParser(strict=False)
-        try:
-            parser.read_string(read_small(self._path))
-        except FileNotFoundError:
-            return self._nothing("there is no such file")
-        except (OSError, UnicodeDecodeError, configparser.Error) as e:
-            reason = getattr(e, "strerror", None) or type(e).__name__
-            raise NoCredentials(f"credentials for AWS in {self._path}: {reason}") from None
-        if not parser.has_section(self._profile):
-            return self._nothing(f"there is no profile {self._profile}")
-        section = parser[self._profile]
-        key, secret = section.get("aws_access_key_id", ""), section.get("aws_secret_access_key", "")
-        if not key or not secret:
-            return self._nothing(
-                f"profile {self._profile} has no aws_access_key_id and aws_secret_access_key"
-            )
-        return AWSCredentials(key, secret, section.get("aws_session_token", ""))
-
-    def _nothing(self, reason: str) -> AWSCredentials | None:
-        if self._wanted:
-            raise NoCredentials(f"credentials for AWS in {self._path}: {reason}")
-        return None
 
 
 def read_small(path: Path) -> str:

@@ -10,11 +10,13 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, ICredentials
 from tower.cloud.aws.config import EC2_SERVICE, INSTANCE_CONNECT, STS, AWSConfig
-from tower.cloud.aws.credentials import Chain, Environment, ISource, SharedFile
+from tower.cloud.aws.credentials import Chain, Environment, Given, ISource, NoCredentials
 from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
+from tower.cloud.aws.profiles import DEFAULT, Files, Profile, Role
 from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
+from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
 
@@ -62,7 +64,11 @@ class Region:
 
     async def _known(self) -> _Services:
         if self._services is None:
-            region = self.config.region_in(self._environ) or await self._here()
+            region = (
+                self.config.region_in(self._environ)
+                or self._files().values(self._profile_name() or DEFAULT).get("region")
+                or await self._here()
+            )
             if not REGION.fullmatch(region):
                 raise CloudError("the region is not known: set Region or Zone")
             credentials = self._credentials(region)
@@ -82,24 +88,56 @@ class Region:
         return AWSAPI(self._session, self._time_of_day, self.config.endpoint(service, region), credentials)
 
     def _credentials(self, region: str) -> ICredentials:
-        sources: list[ISource] = [
-            Environment(self._environ),
-            self._shared_file(),
-            WebIdentity(self._session, self.config.endpoint(STS, region).url, self._environ),
-            Container(self._session, self._environ),
-            InstanceRole(self.metadata),
-        ]
-        found = self._chain(sources)
+        found = self._chain(self._sources(region))
         if self.config.role:
-            return self._chain([AssumedRole(self._api(STS, region, found), self.config.role)])
+            role = Role(self.config.role, self.config.external_id)
+            return self._chain([AssumedRole(self._api(STS, region, found), role)])
         return found
+
+    def _sources(self, region: str) -> list[ISource]:
+        environment = Environment(self._environ)
+        container = Container(self._session, self._environ)
+        instance = InstanceRole(self.metadata)
+        url = self.config.endpoint(STS, region).url
+
+        async def assume(credentials: AWSCredentials, role: Role) -> AWSCredentials:
+            return await AssumedRole(self._api(STS, region, Given(credentials)), role).fetch()
+
+        async def identify(token_file: str, role: Role) -> AWSCredentials:
+            said = {
+                "AWS_WEB_IDENTITY_TOKEN_FILE": token_file,
+                "AWS_ROLE_ARN": role.arn,
+                "AWS_ROLE_SESSION_NAME": role.session,
+            }
+            found = await WebIdentity(self._session, url, said).fetch()
+            if found is None:
+                raise NoCredentials(f"no credentials for {role.arn}")
+            return found
+
+        places: dict[str, ISource] = {"Environment": environment, "EcsContainer": container}
+        places["Ec2InstanceMetadata"] = instance
+        name, files = self._profile_name(), self._files()
+        is_named = bool(self.config.profile or self.config.credentials_file)
+        wanted = is_named or bool(name or self._environ.get("AWS_SHARED_CREDENTIALS_FILE"))
+        profile = Profile(
+            files, name or DEFAULT, wanted=wanted, places=places, assume=assume, identify=identify
+        )
+        if is_named:
+            # What a cluster's configuration names is meant, whatever account the environment is of.
+            return [profile]
+        return [environment, profile, WebIdentity(self._session, url, self._environ), container, instance]
 
     def _chain(self, sources: Sequence[ISource]) -> Chain:
         return Chain(self._clock, self._time_of_day, sources)
 
-    def _shared_file(self) -> SharedFile:
-        named = self.config.profile or self._environ.get("AWS_PROFILE", "")
+    def _profile_name(self) -> str:
+        return self.config.profile or self._environ.get("AWS_PROFILE", "")
+
+    def _files(self) -> Files:
         path = self.config.credentials_file or self._environ.get("AWS_SHARED_CREDENTIALS_FILE", "")
-        return SharedFile(
-            Path(path or "~/.aws/credentials").expanduser(), named or "default", wanted=bool(named or path)
-        )
+        other = self._environ.get("AWS_CONFIG_FILE", "")
+        return Files(self._home(path or "~/.aws/credentials"), self._home(other or "~/.aws/config"))
+
+    def _home(self, path: str) -> Path:
+        home = self._environ.get("HOME", "")
+        return Path(home + path[1:] if home and path.startswith("~/") else path).expanduser()

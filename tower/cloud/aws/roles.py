@@ -18,6 +18,7 @@ from xml.etree.ElementTree import Element
 from tower.cloud.aws.api import AWSAPI, read_error
 from tower.cloud.aws.credentials import NoCredentials, read_small
 from tower.cloud.aws.metadata import Metadata, NoMetadata
+from tower.cloud.aws.profiles import Role
 from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.aws.xml import parse_xml, text_of
 from tower.cloud.errors import CloudAnswerError
@@ -36,10 +37,15 @@ _CONTAINER_HOST = "http://169.254.170.2"
 _LINK_LOCAL = frozenset(("169.254.170.2", "169.254.170.23", "fd00:ec2::23"))
 
 
+# AWS could not ask whoever issued the token, which may pass.
+_IDP_SILENT = "IDPCommunicationError"
+
+
 class WebIdentity:
     """A role for whom a token in a file vouches, as in a pod with a service account for AWS.
 
     :param sts: the Security Token Service's URL.
+    :param environ: says role and file.
     """
 
     def __init__(self, session: CloudSession, sts: str, environ: Mapping[str, str]) -> None:
@@ -68,7 +74,11 @@ class WebIdentity:
         headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
         try:
             answer = await self._session.request(
-                "POST", self._sts, headers=headers, body=urlencode(form).encode()
+                "POST",
+                self._sts,
+                headers=headers,
+                body=urlencode(form).encode(),
+                again=lambda answer: read_error(answer.body)[0] == _IDP_SILENT,
             )
         except CloudAnswerError as e:
             # The message may quote the token, the code does not.
@@ -146,16 +156,21 @@ class AssumedRole:
     """A role that other credentials may take on.
 
     :param sts: the Security Token Service, asked with those credentials.
-    :param role: its ARN.
     """
 
-    def __init__(self, sts: AWSAPI, role: str) -> None:
+    def __init__(self, sts: AWSAPI, role: Role) -> None:
         self._sts = sts
         self._role = role
 
-    async def fetch(self) -> AWSCredentials | None:
+    async def fetch(self) -> AWSCredentials:
         """See `ISource`."""
-        wanted = {"RoleArn": self._role, "RoleSessionName": SESSION_NAME, "DurationSeconds": str(ROLE_LIFE)}
+        wanted = {
+            "RoleArn": self._role.arn,
+            "RoleSessionName": self._role.session or SESSION_NAME,
+            "DurationSeconds": str(ROLE_LIFE),
+        }
+        if self._role.external_id:
+            wanted["ExternalId"] = self._role.external_id
         return read_assumed_role(await self._sts.query(STS_VERSION, "AssumeRole", wanted), "AssumeRole")
 
 
