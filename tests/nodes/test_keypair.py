@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_public_key,
 )
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.clientkey import KeyUnusable
@@ -98,6 +99,33 @@ class GenerateTests(KeyCase):
         """What cannot be looked for is said."""
         (self.folder / "file").write_bytes(b"x")
         self.assertIn("Not a directory", self.refused(KeyPairFiles(self.folder / "file" / "id")))
+
+    def test_no_file(self) -> None:
+        """What is no regular file, such as a device, is not replaced by a key, and nobody waits for it."""
+        os.mkfifo(self.path)
+        self.assertIn(
+            f"SSH key {self.path}: it is not a regular file",
+            str(self.assertRaises(ConfigurationError, self.keys.ensure)),
+        )
+        self.assertTrue(self.path.is_fifo())
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["id"])
+        self.assertIn("not a regular file", str(self.assertRaises(KeyUnusable, self.keys.private)))
+
+    def test_everybody_may_read(self) -> None:
+        """A private key that is for everybody is used, and that is said once for each key."""
+        self.keys.ensure()
+        with capturedLogs() as said:
+            self.keys.private()
+            self.path.chmod(0o640)
+            KeyPairFiles(self.path).private()
+            self.assertEqual(said, [])
+            self.path.chmod(0o644)
+            keys = KeyPairFiles(self.path)
+            keys.private()
+            keys.private()
+        (line,) = said
+        self.assertIn("NOT SECURE", line["log_format"])
+        self.assertEqual((line["path"], line["mode"]), (str(self.path), 0o644))
 
     def test_what_a_crash_left(self) -> None:
         """Drafts of a run that broke off are in nobody's way."""

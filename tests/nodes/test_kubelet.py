@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 from typing import Any, cast
@@ -190,6 +191,9 @@ class OpenTests(KubeletsCase):
         self.successResultOf(self.open("n1", self.kubelet(CA), kubelets))
         path.write_bytes(b"nothing")
         self.assertIn("not a PEM", str(self.refused(kubelets.open("n1"))))
+        path.unlink()
+        os.mkfifo(path)
+        self.assertIn("Not a regular file", str(self.refused(kubelets.open("n1"))))
 
     def test_other_node(self) -> None:
         """A kubelet that is another node's is not believed."""

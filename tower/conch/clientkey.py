@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tower.conch.keys import fingerprint
 from tower.conch.signatures import SIGNATURES, SMALLEST_RSA, PrivateKey, sign
 from tower.errors import ConfigurationError
+from tower.plainfile import read_plain
 
 #: The largest key file that is looked at, B: an RSA key of 16384 bits takes 13 KiB.
 _LARGEST = 64 * 1024
@@ -68,8 +69,7 @@ class ClientKey:
         :raise KeyUnusable: with upstream's words and a cure.
         """
         try:
-            with open(path, "rb") as file:
-                text = file.read(_LARGEST + 1)
+            text = read_plain(path, _LARGEST + 1)
         except OSError as error:
             reason = f"open {path}: {(error.strerror or str(error)).lower()}"
             raise KeyUnusable(f"error reading SSH key {path}: '{reason}'") from error

@@ -18,6 +18,7 @@ from tower.conch.fields import Malformed
 from tower.conch.hostkeys import described, mismatch, preferring, revoked, unknown
 from tower.conch.signatures import SIGNATURES, key_type
 from tower.nodes.node import SSH_PORT, Node
+from tower.plainfile import read_plain
 
 #: The largest file that is read, B: some 40,000 hosts.
 LARGEST = 8 * 1024 * 1024
@@ -209,8 +210,7 @@ class KnownHosts:
         self._found.clear()
 
     def _read(self) -> str:
-        with open(self.path, "rb") as file:
-            data = file.read(LARGEST + 1)
+        data = read_plain(self.path, LARGEST + 1)
         if len(data) > LARGEST:
             raise OSError(0, f"more than {LARGEST} B")
         return data.decode("utf-8", "replace")

@@ -29,12 +29,14 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.member import client_context
 from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
+from tower.nodes.kubelet import AUTHORITY_LIMIT
 from tower.nodes.listing import Lister, cloud_nodes
 from tower.nodes.node import SSH_PORT, Node
 from tower.nodes.nodeagent import CONNECT as AGENT_CONNECT
 from tower.nodes.nodeagent import NodeAgent
 from tower.nodes.spec import ADDRESS_TYPES, KUBELET_PORT
 from tower.nodes.tunneler import SSHTunneler, cut_user
+from tower.plainfile import read_plain
 
 #: How much memory streams to nodes may borrow, B.
 BUDGET = 64 * 1024 * 1024
@@ -161,7 +163,7 @@ def _context(options: NodeDialerOptions) -> ssl.SSLContext:
     """
     file = options.kubelet_authority
     try:
-        authority = Path(file).read_bytes() if file else None
+        authority = read_plain(file, AUTHORITY_LIMIT) if file else None
     except OSError as e:
         raise ConfigurationError(f"{file}: {e.strerror}") from e
     if options.insecure_skip_tls_verify:

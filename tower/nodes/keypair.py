@@ -7,6 +7,7 @@ and written last, so that where it is the pair is whole.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -25,6 +26,7 @@ from twisted.logger import Logger
 
 from tower.conch.clientkey import ClientKey, KeyUnusable
 from tower.errors import ConfigurationError
+from tower.plainfile import read_plain
 
 #: Kinds of keys that are made; any kind that `ClientKey` knows is used.
 Kind: TypeAlias = Literal["ed25519", "rsa"]
@@ -81,13 +83,19 @@ class KeyPairFiles:
             _log.warn("{error}; the private key is enough to log in", error=str(error))
 
     def _size(self, path: Path) -> int:
-        """Return how much there is at *path*, B; a link that leads nowhere counts as something."""
+        """Return how much there is at *path*, B; a link that leads nowhere counts as something.
+
+        :raise ConfigurationError: nobody can tell, or it is a device or the like, which nothing replaces.
+        """
         try:
-            return path.stat().st_size
+            status = path.stat()
         except FileNotFoundError:
             return int(path.is_symlink())
         except OSError as error:
             raise ConfigurationError(f"Error detecting if key exists: {path}: {error.strerror}") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigurationError(f"SSH key {path}: it is not a regular file: name another one")
+        return status.st_size
 
     def _generate(self) -> None:
         _log.info("Key doesn't exist, attempting to create {path}", path=str(self.path))
@@ -121,7 +129,21 @@ class KeyPairFiles:
         key = ClientKey.load(self.path)
         if identity is not None:
             self._private = identity, key
+            self._warn_of_readers()
         return key
+
+    def _warn_of_readers(self) -> None:
+        """Say so if everybody on this machine can read the private key, which `ssh` would not use then."""
+        try:
+            mode = stat.S_IMODE(self.path.stat().st_mode)
+        except OSError:
+            return  # it is just being replaced
+        if mode & stat.S_IRWXO:
+            _log.warn(
+                "NOT SECURE: SSH key {path} is for everybody on this machine (mode {mode:04o}): chmod 600 it",
+                path=str(self.path),
+                mode=mode,
+            )
 
     def public_line(self) -> bytes:
         """Return the public key as a line of ``authorized_keys``, without a comment: what clouds install.
@@ -173,8 +195,7 @@ def _public_file(key: ClientKey) -> bytes:
 
 def _read_public(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST)
+        text = read_plain(path, _LARGEST)
     except OSError as error:
         raise KeyUnusable(
             f"error reading SSH key {path}: '{(error.strerror or str(error)).lower()}'"

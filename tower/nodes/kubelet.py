@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -20,10 +19,14 @@ from tower.nodes.kubeletplace import KubeletPlaces, OneTunnel, inner_addresses
 from tower.nodes.node import Node
 from tower.nodes.nodereview import VERBS, NodeReview, Posts, Question, subresource_of
 from tower.nodes.spec import SSHSpec
+from tower.plainfile import read_plain
 from tower.policy import Upstream
 from tower.tlspipe import TLSPipe
 from tower.web.canonical import identity_lines
 from tower.web.status import Refusal
+
+#: How much of a file with CAs is read, B.
+AUTHORITY_LIMIT = 1 << 20
 
 #: How many names of nodes are told to who asked for one that is not there.
 _NAMED = 10
@@ -184,7 +187,7 @@ class Kubelets:
             raise ConfigurationError(self._no_credential)
         file = self._spec.kubelet_authority
         try:
-            authority = Path(file).read_bytes() if file else material.authority
+            authority = read_plain(file, AUTHORITY_LIMIT) if file else material.authority
         except OSError as e:
             raise ConfigurationError(f"{file}: {e.strerror}") from e
         if self._trust is None or self._trust[0] != authority:

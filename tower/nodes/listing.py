@@ -14,6 +14,7 @@ from attrs import evolve
 
 from tower.errors import ConfigurationError, TowerError
 from tower.nodes.node import SSH_PORT, Node, usual
+from tower.plainfile import read_plain
 from tower.policy import parse_address
 
 #: Where nodes are in the API.
@@ -183,8 +184,7 @@ def file_nodes(path: Path, ssh_port: int = SSH_PORT) -> Lister:
 
     async def listing() -> Sequence[Node]:
         try:
-            with path.open("rb") as file:
-                text = file.read(FILE_LIMIT + 1)
+            text = read_plain(path, FILE_LIMIT + 1)
         except OSError as e:
             raise ListingFailed(f"{path}: {e.strerror}") from e
         if len(text) > FILE_LIMIT:
