@@ -7,6 +7,8 @@ SOAK ?= 3600
 FUZZ ?= 60
 PY := $(VENV)/bin/python
 TRIAL := $(PY) -m twisted.trial
+# Where this forbids Python to keep what it has compiled, each of a thousand programs would compile all of Tower anew.
+unexport PYTHONDONTWRITEBYTECODE
 # What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 

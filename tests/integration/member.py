@@ -188,19 +188,18 @@ class Member:
         return Access(f"system:serviceaccount:tower-system:{account}", token, token_file, kubeconfig)
 
 
-class Members:
-    """Real API servers that start and end together.
+class OwnMember:
+    """A real API server that starts and ends with a test; see `member` for the one that all share.
 
-    :param folder: for everything of theirs; removed in the end.
-    :ivar members: they are here, prepared, after `start`.
+    :param folder: for everything of its; removed in the end.
+    :ivar member: it, prepared, after `start`.
     """
 
-    def __init__(self, folder: Path, count: int = 1) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         place = folder / "real"
-        places = [place] if count == 1 else [place / f"real-{number}" for number in range(1, count + 1)]
-        self.members = [Member(folder / f"member-{number}", each) for number, each in enumerate(places, 1)]
-        argv = [sys.executable, str(REALCLUSTER), "up", f"--dir={place}", f"--clusters={count}"]
+        self.member = Member(folder / "member", place)
+        argv = [sys.executable, str(REALCLUSTER), "up", f"--dir={place}"]
         self._program = Program("realcluster", argv, folder)
 
     def start(self) -> None:
@@ -209,19 +208,18 @@ class Members:
         if built.returncode:
             raise AssertionError(built.stderr.decode(errors="replace"))
         self._program.start()
-        wait_for("the real API servers", self._are_up, START_PATIENCE, 0.1)
-        for each in self.members:
-            each.prepare()
+        wait_for("the real API server", self._is_up, START_PATIENCE, 0.1)
+        self.member.prepare()
 
     def stop(self) -> None:
-        """End them and remove what they have written."""
+        """End it and remove what it has written."""
         self._program.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _are_up(self) -> bool:
+    def _is_up(self) -> bool:
         if not self._program.running():
-            raise AssertionError(f"the real API servers ended: {self._program.tail()}")
-        return all(each.up() for each in self.members)
+            raise AssertionError(f"the real API server ended: {self._program.tail()}")
+        return self.member.up()
 
 
 @cache
@@ -235,8 +233,8 @@ def kubectls() -> list[Path]:
 @cache
 def member() -> Member:
     """Return the one real cluster of this run, started at the first call and ended with the process."""
-    started = Members(Path(tempfile.mkdtemp(prefix="tower-member-")))
+    started = OwnMember(Path(tempfile.mkdtemp(prefix="tower-member-")))
     owner = os.getpid()
     atexit.register(lambda: started.stop() if os.getpid() == owner else None)
     started.start()
-    return started.members[0]
+    return started.member

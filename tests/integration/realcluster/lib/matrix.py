@@ -14,6 +14,7 @@ from .kubectl import FailedError, Kubectl
 
 MIB = 2**20
 MANY = 600  # objects to list, more than kubectl's chunk of 500
+AT_ONCE = 200  # objects for one kubectl to create; one that makes more than 300 requests slows down
 
 
 class SkippedError(Exception):
@@ -153,8 +154,9 @@ def prepare(bench: Bench) -> None:
     items = [json.loads(bench.configmap(f"many-{number}", a="x")) for number in range(MANY)]
     for item in items:
         item["metadata"]["labels"] = {"many": "yes"}
-    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    bench.direct.run("create", "-f", "-", stdin=manifest.encode())
+    for first in range(0, MANY, AT_ONCE):
+        manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items[first : first + AT_ONCE]})
+        bench.direct.run("create", "-f", "-", stdin=manifest.encode())
 
 
 def clean_up(bench: Bench) -> None:
