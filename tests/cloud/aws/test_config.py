@@ -61,6 +61,10 @@ class ConfigTest(SynchronousTestCase):
             ("ec2-instance-connect", "us-west-2", "https://ec2-instance-connect.us-west-2.amazonaws.com/"),
             ("sts", "cn-north-1", "https://sts.cn-north-1.amazonaws.com.cn/"),
             ("ec2", "eusc-de-east-1", "https://ec2.eusc-de-east-1.amazonaws.eu/"),
+            ("ec2", "us-gov-west-1", "https://ec2.us-gov-west-1.amazonaws.com/"),
+            ("ec2", "us-iso-east-1", "https://ec2.us-iso-east-1.c2s.ic.gov/"),
+            ("ec2", "us-isob-east-1", "https://ec2.us-isob-east-1.sc2s.sgov.gov/"),
+            ("ec2", "eu-isoe-west-1", "https://ec2.eu-isoe-west-1.cloud.adc-e.uk/"),
         ):
             self.assertEqual(found.endpoint(service, region), Endpoint(url, Scope(region, service)))
 
@@ -74,6 +78,9 @@ class ConfigTest(SynchronousTestCase):
         self.assertEqual(read("").metadata_in({}), ADDRESS)
         environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://[fd00:ec2::254]/"}
         self.assertEqual(read("").metadata_in(environ), "http://[fd00:ec2::254]")
+        environ = {"AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE": "IPv6"}
+        self.assertEqual(read("").metadata_in(environ), "http://[fd00:ec2::254]")
+        self.assertEqual(read("").metadata_in({"AWS_EC2_METADATA_DISABLED": "True"}), "")
 
     def test_wrong(self) -> None:
         """What is wrong is said with file and line, overrides in upstream's words."""

@@ -152,6 +152,12 @@ class SourcesTest(SourcesTestCase):
         error = self.assertRaises(CloudError, self.finish, self.nodes("", NOBODY).current_node_name("me"))
         self.assertIn("whose metadata hop limit is below 2", str(error))
 
+    def test_metadata_disabled(self) -> None:
+        """Where the environment says so the metadata service is not asked."""
+        self.aws.give_role()
+        self.assertIn("no credentials for AWS", self.error(environ={"AWS_EC2_METADATA_DISABLED": "true"}))
+        self.assertEqual(self.aws.resource.asks, [])
+
     def test_order(self) -> None:
         """The environment comes before the file, this before the web identity, the instance's role last."""
         self.aws.give_role()

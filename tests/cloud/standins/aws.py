@@ -170,7 +170,7 @@ class AWS:
         self._recent: list[float] = []
         self._numbers = count(1)
         self._pages: dict[str, tuple[int, dict[str, str]]] = {}
-        self.resource = RestResource(self._answer)
+        self.resource = RestResource(self._answer, clock.seconds)
 
     def machine(self, instance_id: str) -> Machine:
         """Return the machine of that id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from email.utils import formatdate
 from typing import Any
 
 from attrs import define, field, frozen
@@ -77,6 +78,7 @@ class Fault:
 class RestResource(Resource):
     """Has every request answered by *answer*, but for the faults on order.
 
+    :param now: tells the time that answers are dated by, s since the epoch; None: this machine's.
     :ivar asks: every request that came.
     :ivar refused: the requests that were refused, with the answer; faults on order do not count.
     :ivar faults: on order, the first that fits first.
@@ -84,9 +86,10 @@ class RestResource(Resource):
 
     isLeaf = True
 
-    def __init__(self, answer: Callable[[Ask], Reply]) -> None:
+    def __init__(self, answer: Callable[[Ask], Reply], now: Callable[[], float] | None = None) -> None:
         super().__init__()
         self._answer = answer
+        self._now = now
         self.asks: list[Ask] = []
         self.refused: list[tuple[Ask, Reply]] = []
         self.faults: list[Fault] = []
@@ -95,6 +98,8 @@ class RestResource(Resource):
         """Answer *request*."""
         ask = _read(request)
         self.asks.append(ask)
+        if self._now is not None:
+            request.setHeader("Date", formatdate(self._now(), usegmt=True))
         for fault in self.faults:
             if fault.times and fault.path in ask.path:
                 fault.times -= 1

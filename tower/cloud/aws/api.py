@@ -29,6 +29,7 @@ _THROTTLED = frozenset(
         "RequestThrottled",
         "RequestThrottledException",
         "SlowDown",
+        "ThrottledException",
         "Throttling",
         "ThrottlingException",
         "TooManyRequestsException",
@@ -46,6 +47,9 @@ _STALE = frozenset(
         "UnrecognizedClientException",
     )
 )
+
+#: AWS takes a signature that is so much off, s.
+SKEW = 300.0
 
 # Their messages quote all that was signed.
 _QUOTING = frozenset(("IncompleteSignature", "InvalidSignatureException", "SignatureDoesNotMatch"))
@@ -125,6 +129,7 @@ class AWSAPI:
     async def _ask(self, action: str, headers: Mapping[str, str], body: bytes) -> Answer:
         url = self._endpoint.url
         used: list[AWSCredentials] = []
+        ahead = 0.0
 
         async def add_signature(request: CloudRequest) -> None:
             used.append(await self._credentials.get())
@@ -132,6 +137,11 @@ class AWSAPI:
             scope = self._endpoint.scope
             signed = sign(used[-1], scope, now, request.method, request.url, headers.items(), request.body)
             request.headers.update((name.lower(), value) for name, value in signed)
+
+        def is_passing(answer: Answer) -> bool:
+            nonlocal ahead
+            ahead = 0.0 if answer.date is None else self._time_of_day.seconds() - answer.date
+            return _is_throttled(answer)
 
         for once_more in (True, False):
             try:
@@ -141,20 +151,23 @@ class AWSAPI:
                     headers=headers,
                     body=body,
                     sign=add_signature,
-                    again=_is_throttled,
+                    again=is_passing,
                     attempts=ATTEMPTS,
                 )
             except CloudAnswerError as e:
-                error = self._read(action, e)
+                error = self._read(action, e, ahead)
             if error.code not in _STALE or not once_more:
                 break
             self._credentials.forget(used[-1])
         raise error
 
-    def _read(self, action: str, error: CloudAnswerError) -> AWSError:
+    def _read(self, action: str, error: CloudAnswerError, ahead: float) -> AWSError:
         code, message = read_error(error.body)
-        if code in _QUOTING:
-            message = "is the secret key right, and this machine's clock?"
+        if abs(ahead) > SKEW:
+            side = "ahead of" if ahead > 0 else "behind"
+            message = f"this machine's clock is {abs(ahead) / 60:.0f} min {side} AWS's, which takes 5: set it"
+        elif code in _QUOTING:
+            message = "is the secret key right?"
         # What the service says it says again in the detail, from which the request's secrets were taken.
         elif not message or message not in error.detail:
             message = ""

@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from tower.cloud.aws.api import Endpoint
 from tower.cloud.aws.instances import REGION, region_of
-from tower.cloud.aws.metadata import ADDRESS
+from tower.cloud.aws.metadata import ADDRESS, ADDRESS_V6
 from tower.cloud.aws.signing import Scope
 from tower.cloud.sections import Section, Sections
 
@@ -35,7 +35,14 @@ _KNOWN = {
 _FILTER = re.compile(r"([a-z][\w:./ -]{0,120})=([^=,]+(?:,[^,]+)*)", re.ASCII)
 
 # Where the services are of regions whose names begin so.
-_SUFFIXES = {"cn": "amazonaws.com.cn", "eusc": "amazonaws.eu"}
+_SUFFIXES = {
+    "cn-": "amazonaws.com.cn",
+    "eusc-": "amazonaws.eu",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+}
 
 #: A name that DescribeInstances can filter by, and the values that are wanted.
 Filter = tuple[str, tuple[str, ...]]
@@ -88,12 +95,18 @@ class AWSConfig:
         return self.region or region_of(self.zone) or fallback
 
     def metadata_in(self, environ: Mapping[str, str]) -> str:
-        """Return the metadata service's address, without a slash at its end."""
-        return (self.metadata or environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ADDRESS).rstrip("/")
+        """Return the metadata service's address, without a slash at its end; empty: it is not to be asked."""
+        if environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
+            return ""
+        mode = environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "").lower()
+        usual = ADDRESS_V6 if mode == "ipv6" else ADDRESS
+        return (self.metadata or environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or usual).rstrip("/")
 
     def endpoint(self, service: str, region: str) -> Endpoint:
         """Return where a service is in a region."""
-        suffix = _SUFFIXES.get(region.partition("-")[0], "amazonaws.com")
+        suffix = next(
+            (each for start, each in _SUFFIXES.items() if region.startswith(start)), "amazonaws.com"
+        )
         usual = Endpoint(f"https://{service}.{region}.{suffix}/", Scope(region, service))
         return self.overrides.get((service, region), usual)
 

@@ -16,6 +16,7 @@ from tower.cloud.token import RefreshedToken
 
 #: Where every instance finds the service.
 ADDRESS = "http://169.254.169.254"
+ADDRESS_V6 = "http://[fd00:ec2::254]"
 
 #: How long a session token is asked to live, s: the longest that there is.
 TOKEN_LIFE = 21600
@@ -33,7 +34,7 @@ class NoMetadata(CloudError):
 class Metadata:
     """The metadata service, as seen from here.
 
-    :param address: without a slash at its end.
+    :param address: without a slash at its end; empty: it is not to be asked.
     """
 
     def __init__(self, session: CloudSession, clock: IReactorTime, address: str = ADDRESS) -> None:
@@ -64,6 +65,8 @@ class Metadata:
         raise AssertionError("unreachable")
 
     async def _fetch_token(self) -> tuple[str, float]:
+        if not self._address:
+            raise NoMetadata("AWS_EC2_METADATA_DISABLED says that the metadata service is not to be asked")
         url, headers = f"{self._address}/latest/api/token", {f"{_TOKEN}-ttl-seconds": str(TOKEN_LIFE)}
         try:
             answer = await self._session.request("PUT", url, headers=headers, **_PATIENCE)
