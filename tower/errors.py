@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class TowerError(Exception):
     """Parent of everything Tower raises on purpose; its text is for people and holds no secret."""
@@ -16,7 +18,12 @@ class ClusterUnreachable(TowerError):
 
 
 class PeerError(TowerError):
-    """The remote side broke the protocol: drop that connection, keep serving."""
+    """The remote side broke the protocol: drop that connection, keep serving.
+
+    :cvar for_peer: what the remote side is told, where the text is for our own people alone.
+    """
+
+    for_peer: ClassVar[str] = ""
 
 
 class Unauthorized(TowerError):

@@ -53,7 +53,7 @@ class Remembering(AnyHostKey):
         """See HostKeys."""
         self.asked.append(("judge", node, blob))
         if self.refuse:
-            raise mismatch(node, blob, "another")
+            raise mismatch(node, blob, "another (known_hosts:7)")
 
     def accepted(self, node: Node, blob: bytes) -> None:
         """See HostKeys."""
@@ -83,6 +83,13 @@ class ClientTestCase(SynchronousTestCase):
         self.far.wait(6)
         self.assertEqual(self.far.clock.getDelayedCalls(), [])
         return error.cause
+
+    def told(self) -> str:
+        """Return what the node was told when we went."""
+        reasons: list[Exception] = []
+        self.far.servers[-1].tunnel.lost.addCallback(reasons.append)
+        assert isinstance(reasons[0], Disconnected), reasons
+        return str(reasons[0])
 
 
 class HandshakeTests(ClientTestCase):
@@ -191,6 +198,16 @@ class HandshakeTests(ClientTestCase):
             self.assertIsNot(self.ssh(tunnel).sealer, before)
         self.assertEqual(recorder.got, b"duringduring")
 
+    def test_left(self) -> None:
+        """Why we leave a node is for us to know."""
+        tunnel = self.open()
+        lost: list[Exception] = []
+        tunnel.lost.addCallback(lost.append)
+        tunnel.close("its health check failed: the API server at 10.0.0.1 is not well")
+        self.far.pump()
+        self.assertIn("10.0.0.1", str(lost[0]))
+        self.assertEqual(self.told(), "the peer disconnected: closed")
+
     def test_other_key_later(self) -> None:
         """A server that shows another key at a later exchange is left."""
         tunnel = self.open()
@@ -247,7 +264,9 @@ class TrustTests(ClientTestCase):
         error = self.refused(host_keys=known)
         self.assertIsInstance(error, HostKeyRefused)
         self.assertIn(KEYS[RSA].fingerprint, str(error))
+        self.assertIn("known_hosts:7", str(error))
         self.assertEqual((self.far.asked, len(known.asked)), ([], 1))
+        self.assertEqual(self.told(), "the peer disconnected: host key not accepted")
 
     def test_not_let_in(self) -> None:
         """The key of a server that does not let us in is not learned."""
@@ -333,6 +352,7 @@ class AuthTests(ClientTestCase):
         ):
             self.assertIn(word, str(error))
         self.assertEqual(len(self.far.asked), 1)
+        self.assertEqual(self.told(), "the peer disconnected: not let in")
 
     def test_no_keys(self) -> None:
         """A server that takes no keys at all."""

@@ -15,7 +15,7 @@ from tests.conch.pairs import AGENT_KEY, HOST_KEY, Gate, Mux, Pair, Wire
 from tower import __version__
 from tower.conch.hello import AgentHello, ProxyHello
 from tower.conch.keys import KeyPair
-from tower.conch.limits import Closed, Disconnected, HandshakeTimeout
+from tower.conch.limits import Closed, HandshakeTimeout
 from tower.conch.requests import RequestRefused
 from tower.conch.tended import PeerDead
 from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn
@@ -63,6 +63,7 @@ class HandshakeTests(SynchronousTestCase):
             pair.connect()
         self.assertIsInstance(pair.lost[pair.client], AgentRefused)
         self.assertIn("mint a new one", str(pair.lost[pair.client]))
+        self.assertEqual(str(pair.lost[pair.server]), "the peer disconnected: not let in")
         refused = self.failureResultOf(pair.server.ready, NotLetIn).value
         assert isinstance(refused, NotLetIn)
         self.assertEqual(refused.cluster, "alpha")
@@ -116,7 +117,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(error.fingerprint, impostor.fingerprint)
         self.assertIn("--host-key", str(error))
         self.assertEqual(gate.asked, [])
-        self.assertIsInstance(pair.lost[pair.server], Disconnected)
+        self.assertEqual(str(pair.lost[pair.server]), "the peer disconnected: host key not accepted")
         said = b"".join(data for end, data in pair.carried if end is pair.client)
         for secret in (b"alpha", TOKEN.encode(), AGENT_KEY.blob):
             self.assertNotIn(secret, said)

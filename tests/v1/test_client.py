@@ -168,7 +168,9 @@ class V1ClientTests(SynchronousTestCase):
             (refusal(b"\0\1\2"), "(3 B that are no text)"),
             (refusal(b"two\nlines\x1b[2J"), "(twolines[2J)"),
         ):
-            self.assertIn(text, self.failed(self.pair(reply), RegistrationRefused))
+            pair = self.pair(reply)
+            self.assertIn(text, self.failed(pair, RegistrationRefused))
+            self.assertEqual(str(pair.proxy.reason), "the peer disconnected: not registered")
 
     def test_bounded(self) -> None:
         """A long text is cut, and one with our secrets in it is not shown."""

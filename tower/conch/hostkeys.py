@@ -20,6 +20,8 @@ class HostKeyRefused(PeerError):
     :ivar fingerprint: of the key that it showed.
     """
 
+    for_peer = "host key not accepted"
+
     def __init__(self, text: str, seen: str) -> None:
         super().__init__(text)
         self.fingerprint = seen

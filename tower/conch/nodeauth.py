@@ -27,6 +27,8 @@ _MOST_EXTENSIONS = 64
 class AuthRefused(PeerError):
     """A node does not let us in."""
 
+    for_peer = "not let in"
+
 
 def read_extensions(body: bytes) -> dict[bytes, bytes]:
     """Return the extensions in an SSH_MSG_EXT_INFO without its type (RFC 8308 section 2.3).

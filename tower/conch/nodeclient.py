@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from attrs import frozen
+from twisted.conch.ssh.transport import DISCONNECT_BY_APPLICATION
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
@@ -17,7 +18,7 @@ from tower.conch.fields import Fields
 from tower.conch.hostkeys import HostKeyRefused, HostKeys
 from tower.conch.keepalive import KEEPALIVE
 from tower.conch.kex import PLACEHOLDER_MACS
-from tower.conch.limits import HandshakeTimeout, Limits
+from tower.conch.limits import Closed, HandshakeTimeout, Limits
 from tower.conch.nodeauth import SERVER_SIG_ALGS, KeyAuth, read_extensions
 from tower.conch.nodeends import PREFACE, not_let_in
 from tower.conch.requests import Answer
@@ -52,6 +53,14 @@ _MACS = [
 
 class NothingInCommon(PeerError):
     """A node's SSH server has none of what we need."""
+
+    for_peer = "nothing in common"
+
+
+class NodeLeft(Closed):
+    """We closed the connection to a node; why is nothing that it needs to know."""
+
+    for_peer = "closed"
 
 
 @frozen
@@ -171,6 +180,10 @@ class NodeTransport(Client):
         """Go on with the connection itself, now that we are let in: channels, and probes.  Override."""
         self.let_in()
         self.met(self._asked_at)
+
+    def close(self, text: str) -> None:
+        """Close, after what is queued; *text* is for our own log."""
+        self.fail(NodeLeft(text), DISCONNECT_BY_APPLICATION)
 
     def _too_slow(self) -> None:
         self.fail(HandshakeTimeout(f"i/o timeout: no SSH session within {self.limits.handshake:g} s"))

@@ -275,8 +275,9 @@ class NodeTunnel:
     # Ends
 
     def close(self, reason: str) -> None:
-        """Close it, with all of its streams, telling the node why; one that is being opened is given up.
+        """Close it, with all of its streams; one that is being opened is given up.
 
+        :param reason: for whoever waits for `lost`; the node is not told.
         :raise NotOpened: nobody tried to open it.
         """
         if self._opening is None:

@@ -190,10 +190,14 @@ class SecureTransport(SSHTransportBase):
         self.fail(Closed(text), DISCONNECT_BY_APPLICATION)
 
     def fail(self, reason: Exception, code: int = DISCONNECT_PROTOCOL_ERROR) -> None:
-        """Close because of *reason*; the peer gets its text, `lost` the exception.  Only the first counts."""
+        """Close because of *reason*; the peer gets its text, `lost` the exception.  Only the first counts.
+
+        Where the text is for our own people, the peer gets `PeerError.for_peer`.
+        """
         if self._over:
             return
-        text = str(reason).encode()[:256]
+        told = reason.for_peer if isinstance(reason, PeerError) else ""
+        text = (told or str(reason)).encode()[:256]
         self.sendPacket(MSG_DISCONNECT, code.to_bytes(4, "big") + NS(text) + NS(b""))
         self._end(reason)
 

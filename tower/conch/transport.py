@@ -35,6 +35,8 @@ class HostKeyMismatch(PeerError):
     :ivar fingerprint: of the key that it has.
     """
 
+    for_peer = "host key not accepted"
+
     def __init__(self, seen: str, pinned: Collection[str]) -> None:
         super().__init__(
             f"the proxy's host key is {seen}, not {' or '.join(sorted(pinned))}: "
@@ -45,6 +47,8 @@ class HostKeyMismatch(PeerError):
 
 class AgentRefused(PeerError):
     """The proxy lets this agent in neither by its key nor by its token."""
+
+    for_peer = "not let in"
 
 
 class NotLetIn(PeerError):

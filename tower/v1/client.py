@@ -42,9 +42,13 @@ _PASSWORD = b"password"
 class RegistrationRefused(PeerError):
     """The proxy said that it will not have this agent."""
 
+    for_peer = "not registered"
+
 
 class RegistrationUnanswered(PeerError):
     """The proxy said nothing: old ones do so when they cannot read a config or cannot make a certificate."""
+
+    for_peer = "not registered"
 
 
 @frozen
