@@ -127,6 +127,31 @@ class UntilTests(SynchronousTestCase):
         self.clock.advance(0.1)
         self.assertEqual(self.times, [0.0, 5.0, 20.0])
 
+    def test_hurry_after(self) -> None:
+        """It is done when so much time is over since it was last done; the first who asks is not put off."""
+        self.timer.startService()
+        self.clock.advance(1)
+        self.done()
+        self.clock.advance(2)
+        self.timer.hurry_after(5)
+        self.clock.advance(2)
+        self.timer.hurry_after(10)
+        self.assertEqual(self.times, [0.0])
+        self.clock.advance(1)
+        self.assertEqual(self.times, [0.0, 6.0])
+        self.done()
+        self.clock.advance(7)
+        self.timer.hurry_after(5)
+        self.assertEqual(self.times, [0.0, 6.0, 13.0])
+        self.timer.hurry_after(5)
+        self.done()
+        self.clock.advance(5)
+        self.assertEqual(self.times, [0.0, 6.0, 13.0, 18.0])
+        self.done()
+        self.timer.hurry_after(60)
+        self.clock.advance(15)
+        self.assertEqual(self.times, [0.0, 6.0, 13.0, 18.0, 33.0])
+
     def test_hurry_while_it_works(self) -> None:
         """What is being done may be too late for what is new, so it is done once more."""
         self.timer.startService()

@@ -34,7 +34,8 @@ class Until(Service):
         self._timeout = timeout
         self._waiting: IDelayedCall | None = None
         self._working: Deferred[Any] | None = None
-        self._at_once = False
+        self._pause = period
+        self._done_at = 0.0
 
     def startService(self) -> None:
         """Begin; a second call does nothing."""
@@ -43,7 +44,7 @@ class Until(Service):
             if self._working is None:
                 self._do()
             else:  # what was cancelled still has something to do
-                self._at_once = True
+                self._pause = 0
 
     def stopService(self) -> Deferred[None]:
         """End, and cancel what is being done."""
@@ -57,15 +58,22 @@ class Until(Service):
 
     def hurry(self) -> None:
         """Wait no longer, if it runs; what is being done now is done once more."""
+        self.hurry_after(0)
+
+    def hurry_after(self, pause: float) -> None:
+        """The same, but wait until *pause* s are over since the work was last done."""
+        now = self._clock.seconds()
         if self._working is not None:
-            self._at_once = True
-        elif self._waiting is not None:
+            self._pause = min(self._pause, pause)
+        elif self._waiting is not None and self._done_at + pause <= now:
             self._waiting.cancel()
             self._do()
+        elif self._waiting is not None and self._done_at + pause < self._waiting.getTime():
+            self._waiting.reset(self._done_at + pause - now)
 
     def _do(self) -> None:
         self._waiting = None
-        self._at_once = False
+        self._pause = self._period
         self._working = working = Deferred.fromCoroutine(self._attempt())
         working.addTimeout(self._timeout, self._clock)
         working.addErrback(self._failed)
@@ -82,5 +90,6 @@ class Until(Service):
 
     def _done(self, _: object) -> None:
         self._working = None
+        self._done_at = self._clock.seconds()
         if self.running:
-            self._waiting = self._clock.callLater(0 if self._at_once else self._period, self._do)
+            self._waiting = self._clock.callLater(self._pause, self._do)
