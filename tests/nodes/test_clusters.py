@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from attrs import evolve
@@ -143,6 +144,18 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNot(second, first)
         self.assertEqual(second.tunneler.user, "other")
         self.assertFalse(first.tunneler.running)
+
+    def test_looked_at_when_it_comes(self) -> None:
+        """When the first tunnel comes the API server is looked for at once, but not for the next one."""
+        self.add()
+        running: Any = self.nodes.get("beta")
+        looks: list[bool] = []
+        running.tunnels = SimpleNamespace(is_up=True, check=lambda: looks.append(True))
+        for is_up, count in ((True, 1), (True, 1), (False, 1), (True, 2)):
+            running.tunnels.is_up = is_up
+            running._changed()
+            self.assertEqual(len(looks), count)
+        running.tunnels = running.tunneler.tunnels
 
     def test_key(self) -> None:
         """The key that is made is of the kind that the record says."""

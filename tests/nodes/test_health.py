@@ -315,10 +315,14 @@ class MemberHealthTests(HealthCase):
 
     def test_behind_the_node(self) -> None:
         """Whatever is wrong with the API server is not the tunnel's fault."""
-        for error in (StreamRefused("tls", "who are you"), ConnectFailed("timeout", "too slow")):
+        for error, cure in (
+            (StreamRefused("tls", "who are you"), "give another --member-kubeconfig"),
+            (ConnectFailed("timeout", "too slow"), ""),
+        ):
             self.gate.error = error
             trouble = self.successResultOf(self.look(FakeTunnel()))
-            self.assertEqual(trouble, f"the API server is not reached: {error}")
+            self.assertTrue(trouble.startswith(f"the API server is not reached: {error}"), trouble)
+            self.assertTrue(trouble.endswith(cure or str(error)), trouble)
 
     def test_no_credential(self) -> None:
         """A cluster whose credential is gone keeps its tunnels."""

@@ -33,6 +33,11 @@ _PATH = b"/healthz"
 #: The longest beginning of an answer that is looked at, B.
 _LONGEST = 4096
 
+#: What helps where a member's API server is not whom the proxy takes it for.
+_CURE = (
+    "; its address and who vouches for it are in the member's kubeconfig: give another --member-kubeconfig"
+)
+
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 #: Answers of somebody who is well, beside 2xx: he would only like to know who asks.
@@ -264,7 +269,8 @@ def member_health(gate: Gate, clock: Any) -> HealthCheck:
         except TowerError as error:
             if isinstance(error, StreamRefused) and error.code == "timeout" and not look.is_alive:
                 raise
-            return f"the API server is not reached: {error}"
+            cure = _CURE if isinstance(error, StreamRefused) and error.code == "tls" else ""
+            return f"the API server is not reached: {error}{cure}"
         return _judged("the API server", code)
 
     return check

@@ -306,6 +306,7 @@ class NodeCluster:
             self.way.since = self._around.epoch()
             self._around.tunnels.add(self.way)
             self.tunneler.hurry()  # the API server can be asked from now on
+            self.tunnels.check()  # so that one that nobody reaches is noticed before a minute is over
         elif not self.tunnels.is_up:
             self._leave()
 
