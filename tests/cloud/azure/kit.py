@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -27,6 +27,7 @@ class AzureTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Start them."""
         self.clock = PumpedClock()
+        self.environ: Mapping[str, str] = {}
         self.keys: list[tuple[str, str]] = []
         self.azure = Azure(self.clock, on_key=lambda user, line: self.keys.append((user, line)))
         self.azure.machines = [
@@ -40,9 +41,8 @@ class AzureTestCase(SynchronousTestCase):
 
     def provider(self, **keys: object) -> Provider:
         """Return a provider with *keys* in its configuration."""
-        provider = Provider(
-            read_azure_config(ConfigText("azure.json", configuration(HOST, **keys))), ask=self.session
-        )
+        config = read_azure_config(ConfigText("azure.json", configuration(HOST, **keys)), self.environ)
+        provider = Provider(config, ask=self.session, now=self.clock.seconds)
         provider.initialize(self.clock)
         self.addCleanup(provider.stop)
         return provider

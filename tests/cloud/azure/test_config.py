@@ -25,7 +25,7 @@ vnetName: net
 
 def read(text: str) -> AzureConfig:
     """Read a configuration."""
-    return read_azure_config(ConfigText("azure.yaml", text))
+    return read_azure_config(ConfigText("azure.yaml", text), {})
 
 
 class ConfigTest(SynchronousTestCase):
@@ -50,6 +50,33 @@ class ConfigTest(SynchronousTestCase):
             (found.subscription, found.group, found.managed, found.cache), ("1-2", "g", True, 5.0)
         )
         self.assertEqual(found.identity, "/subscriptions/x")
+
+    def test_logins(self) -> None:
+        """Of several logins the first in Kubernetes' order counts; a pod's own only where there is none."""
+        bare = YAML.replace('aadClientSecret: "s3cr3t"\n', "")
+        pod = {
+            "AZURE_FEDERATED_TOKEN_FILE": "/token",
+            "AZURE_CLIENT_ID": "of-the-pod",
+            "AZURE_TENANT_ID": "tenant-of-the-pod",
+        }
+        by_certificate = f"{bare}aadClientCertPath: /cert.pfx\naadClientCertPassword: s3cr3t\n"
+        for text, environ, wanted in (
+            (YAML, pod, ("client", "", "", False)),
+            (bare, pod, ("client", "/token", "", False)),
+            (bare.replace("aadClientId", "x"), pod, ("of-the-pod", "/token", "", False)),
+            (by_certificate, pod, ("client", "", "/cert.pfx", False)),
+            (by_certificate + 'aadClientSecret: "s3cr3t"', {}, ("client", "", "", False)),
+            (YAML + "useManagedIdentityExtension: true", pod, ("", "", "", True)),
+            (YAML + "useFederatedWorkloadIdentityExtension: true", pod, ("client", "/token", "", False)),
+            (
+                YAML + "useFederatedWorkloadIdentityExtension: true\naadFederatedTokenFile: /mine",
+                {},
+                ("client", "/mine", "", False),
+            ),
+        ):
+            found = read_azure_config(ConfigText("azure.yaml", text), environ)
+            self.assertEqual((found.client, found.token_file, found.certificate, found.managed), wanted)
+            self.assertNotIn("s3cr3t", repr(found))
 
     def test_clouds(self) -> None:
         """Other clouds have other addresses, and a configuration may have its own."""
@@ -85,6 +112,9 @@ class ConfigTest(SynchronousTestCase):
             YAML.replace('"s3cr3t"', ""): "azure.yaml:6: aadClientSecret is missing",
             YAML
             + "useManagedIdentityExtension: maybe": "azure.yaml:9: useManagedIdentityExtension must be true",
+            YAML + "useFederatedWorkloadIdentityExtension: true": (
+                "azure.yaml:9: aadFederatedTokenFile is missing, and AZURE_FEDERATED_TOKEN_FILE is not set"
+            ),
             YAML + "cloud: Mars": "azure.yaml:9: cloud 'Mars': must be AzurePublicCloud",
             YAML + "metadataEndpoint: ftp://x": "azure.yaml:9: metadataEndpoint is no http or https URL",
             YAML + "vmCacheTTLInSeconds: -1": "azure.yaml:9: vmCacheTTLInSeconds must be a number of seconds",

@@ -9,6 +9,7 @@ when its settings or its tag have changed.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable
@@ -17,6 +18,10 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 from attrs import define, field
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from twisted.internet.interfaces import IReactorTime
 
 from .rest import Ask, Refusal, Reply, RestResource
@@ -26,6 +31,8 @@ GROUP = "Beta"
 TENANT = "99999999-8888-7777-6666-555555555555"
 CLIENT, SECRET = "client-of-tower", "s3cr3t~of.the-client"
 IDENTITY = "identity-of-tower"
+FEDERATED = "eyJhbGciOiJSUzI1NiJ9.of-a-pod.s1gnature"
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 MANAGER = "https://management.azure.com/"
 LARGEST_PAGE = 100
 
@@ -168,6 +175,7 @@ class Azure:
     :ivar patience: how often it should be looked at, s.
     :ivar broken: names of machines whose extension fails.
     :ivar denied: paths, or the begin of them, that are not for us.
+    :ivar certificates: keys of the client, by the thumbprints (SHA-256, base64url) of its certificates.
     :ivar elsewhere: where links lead instead of here; empty: here.
     :ivar location_only: follow work by ``Location``, not by its operation.
     """
@@ -189,6 +197,8 @@ class Azure:
         self.elsewhere = ""
         self.location_only = False
         self.tokens: dict[str, tuple[float, str]] = {}
+        self.certificates: dict[str, RSAPublicKey] = {}
+        self._seen: set[str] = set()
         self.operations: dict[str, Operation] = {}
         self._numbers = count(1)
         self.resource = RestResource(self._answer)
@@ -230,11 +240,37 @@ class Azure:
             raise refuse_token(400, "invalid_request", "AADSTS90002: no such tenant")
         if form.get("grant_type") != "client_credentials" or not form.get("scope", "").endswith("/.default"):
             raise refuse_token(400, "invalid_scope", "AADSTS70011: not valid")
-        if (form.get("client_id"), form.get("client_secret")) != (CLIENT, SECRET):
+        if "client_assertion" in form:
+            self._judge(form)
+        elif (form.get("client_id"), form.get("client_secret")) != (CLIENT, SECRET):
             said = f"AADSTS7000215: Invalid client secret provided: {form.get('client_secret')}"
             raise refuse_token(401, "invalid_client", said)
         token = self._issue(form["scope"].removesuffix(".default"))
         return Reply(200, {"token_type": "Bearer", "expires_in": int(self.token_life), "access_token": token})
+
+    def _judge(self, form: dict[str, str]) -> None:
+        """Refuse whom nothing vouches for."""
+        said = form["client_assertion"]
+        if form.get("client_assertion_type") != ASSERTION or form.get("client_id") != CLIENT:
+            raise refuse_token(401, "invalid_client", "AADSTS50027: not valid")
+        if said == FEDERATED:
+            return
+        head, claims = (_part(each) for each in said.split(".")[:2]) if said.count(".") == 2 else ({}, {})
+        known = self.certificates.get(head.get("x5t#S256", ""))
+        if known is None or head.get("alg") != "PS256":
+            raise refuse_token(401, "invalid_client", f"AADSTS700027: the key was not found: {said}")
+        signed, _, signature = said.rpartition(".")
+        try:
+            known.verify(_decode(signature), signed.encode(), PSS(MGF1(SHA256()), 32), SHA256())
+        except InvalidSignature:
+            raise refuse_token(401, "invalid_client", "AADSTS700027: the signature is wrong") from None
+        now = self._clock.seconds()
+        ours = (claims["iss"], claims["sub"]) == (CLIENT, CLIENT) and claims["jti"] not in self._seen
+        if not ours or not claims["aud"].endswith(f"/{TENANT}/oauth2/v2.0/token"):
+            raise refuse_token(401, "invalid_client", "AADSTS700023: not for us")
+        if not claims["nbf"] - 300 <= now < claims["exp"] <= now + 900:
+            raise refuse_token(401, "invalid_client", "AADSTS700024: not within its valid time range")
+        self._seen.add(claims["jti"])
 
     def _metadata(self, ask: Ask) -> Reply:
         if ask.headers.get("metadata", "").lower() != "true" or "x-forwarded-for" in ask.headers:
@@ -402,6 +438,15 @@ class Azure:
             said = {"code": "VMExtensionProvisioningError", "message": "VM has reported a failure"}
             return Reply(200, {"status": "Failed", "error": said})
         return Reply(200, {"status": "Succeeded"})
+
+
+def _part(text: str) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(_decode(text))
+    return said
+
+
+def _decode(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def _addresses(machines: list[Machine]) -> list[dict[str, Any]]:

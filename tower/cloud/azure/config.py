@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -41,6 +42,9 @@ _URL = re.compile(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?")
 class AzureConfig:
     """One configuration.
 
+    :ivar certificate: file with the client's certificate and key, PKCS#12 or PEM; empty: none.
+    :ivar certificate_password: of that file.
+    :ivar token_file: with a token of somebody whom Azure trusts to vouch for the client; empty: none.
     :ivar identity: client id, or resource id, of the managed identity to use; empty: the machine's own.
     :ivar managed: take tokens from the metadata service.
     :ivar login: who gives tokens, without a slash at its end.
@@ -55,6 +59,9 @@ class AzureConfig:
     location: str = ""
     client: str = ""
     secret: str = field(default="", repr=False)
+    certificate: str = ""
+    certificate_password: str = field(default="", repr=False)
+    token_file: str = ""
     managed: bool = False
     identity: str = ""
     login: str = _CLOUDS["azurecloud"][0]
@@ -64,9 +71,10 @@ class AzureConfig:
     cache: float = 60.0
 
 
-def read_azure_config(config: ConfigText) -> AzureConfig:
+def read_azure_config(config: ConfigText, environ: Mapping[str, str] = os.environ) -> AzureConfig:
     """Return what *config* says; keys that are not known are about other things than machines.
 
+    :param environ: where AKS tells a pod of its workload identity.
     :raise CloudConfigError: with file and, where there is one, line; never with a value that may be secret.
     """
     given = _Keys(config)
@@ -77,21 +85,17 @@ def read_azure_config(config: ConfigText) -> AzureConfig:
         )
     login, manager = _CLOUDS[cloud.lower()]
     manager = given.url("resourceManagerEndpoint") or manager
-    managed = given.flag("useManagedIdentityExtension")
+    login_of = _login(given, environ)
     found = AzureConfig(
         subscription=given.required("subscriptionId", _WORD),
         group=given.required("resourceGroup", _GROUP),
-        tenant=given.text("tenantId") if managed else given.required("tenantId", _TENANT),
         location=given.text("location"),
-        client=given.text("aadClientId") if managed else given.required("aadClientId"),
-        secret=given.text("aadClientSecret") if managed else given.required("aadClientSecret"),
-        managed=managed,
-        identity=given.text("userAssignedIdentityID"),
         login=given.url("activeDirectoryEndpoint") or login,
         manager=manager,
         audience=given.text("tokenAudience") or f"{manager}/",
         metadata=given.url("metadataEndpoint") or METADATA,
         cache=given.number("vmCacheTTLInSeconds", 60),
+        **login_of,
     )
     for url in (found.login, found.manager):
         if url.startswith("http://") and not _is_here(urlsplit(url).hostname or ""):
@@ -109,6 +113,35 @@ def _is_here(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _login(given: _Keys, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return how to log in: the first of the ways that the configuration says, in Kubernetes' order.
+
+    Where it says none at all, a pod's workload identity is taken.
+    """
+    certificate, secret = given.text("aadClientCertPath"), given.text("aadClientSecret")
+    federated = given.flag("useFederatedWorkloadIdentityExtension")
+    if given.flag("useManagedIdentityExtension") and not federated:
+        return {"managed": True, "identity": given.text("userAssignedIdentityID")}
+    here = environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
+    if federated or (here and not secret and not certificate):
+        token_file = given.text("aadFederatedTokenFile") or here
+        if not token_file:
+            raise given.wrong(
+                "useFederatedWorkloadIdentityExtension",
+                "aadFederatedTokenFile is missing, and AZURE_FEDERATED_TOKEN_FILE is not set",
+            )
+        return {
+            "tenant": given.required("tenantId", _TENANT, environ.get("AZURE_TENANT_ID", "")),
+            "client": given.required("aadClientId", None, environ.get("AZURE_CLIENT_ID", "")),
+            "token_file": token_file,
+        }
+    named = {"tenant": given.required("tenantId", _TENANT), "client": given.required("aadClientId")}
+    if certificate and not secret:
+        password = given.text("aadClientCertPassword")
+        return {**named, "certificate": certificate, "certificate_password": password}
+    return {**named, "secret": given.required("aadClientSecret")}
 
 
 class _Keys:
@@ -129,8 +162,8 @@ class _Keys:
             raise self.wrong(key, f"{key} must be a text")
         return str(value).strip()
 
-    def required(self, key: str, form: re.Pattern[str] | None = None) -> str:
-        text = self.text(key)
+    def required(self, key: str, form: re.Pattern[str] | None = None, default: str = "") -> str:
+        text = self.text(key) or default
         if not text:
             raise self.wrong(key, f"{key} is missing")
         if form is not None and not form.fullmatch(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,12 +39,20 @@ class Azure(Provider["Instances", "Zones"]):
     """See `ICloudProvider`; the resource group is the cluster.
 
     :param ask: makes a session for a reactor.
+    :param now: tells the time, s since the epoch.
     """
 
     name = "azure"
 
-    def __init__(self, config: AzureConfig, *, ask: Callable[[Any], CloudSession] = CloudSession) -> None:
+    def __init__(
+        self,
+        config: AzureConfig,
+        *,
+        ask: Callable[[Any], CloudSession] = CloudSession,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         super().__init__()
+        self._now = now
         self._config = config
         self._ask = ask
 
@@ -53,7 +62,7 @@ class Azure(Provider["Instances", "Zones"]):
 
     def compose(self, reactor: Any, session: CloudSession) -> tuple[Instances, Zones]:
         """See `Provider.compose`."""
-        token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config).fetch)
+        token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config, self._now).fetch)
         manager = ResourceManager(session, reactor, self._config.manager, token)
         instances = Instances(manager, Inventory(manager, reactor, self._config), self._config)
         return instances, Zones(instances, session, self._config)

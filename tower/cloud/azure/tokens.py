@@ -1,10 +1,13 @@
-"""Tokens for Azure: for a client's secret, or for being a machine with an identity."""
+"""Tokens for Azure: for a client that proves who it is, or for being a machine with an identity."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
-from tower.cloud.answers import Answer
+from tower.cloud.answers import Answer, what_it_says
+from tower.cloud.azure.assertions import federated_token, signed_assertion
 from tower.cloud.azure.config import AzureConfig
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.session import CloudSession
@@ -16,6 +19,7 @@ TOKEN_VERSION = "2018-02-01"  # noqa: S105 (a date)
 INSTANCE_VERSION = "2021-02-01"
 
 _HERE = {"metadata": "true"}
+_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class NoToken(CloudError):
@@ -23,11 +27,17 @@ class NoToken(CloudError):
 
 
 class Tokens:
-    """Fetches tokens as a configuration says."""
+    """Fetches tokens as a configuration says.
 
-    def __init__(self, session: CloudSession, config: AzureConfig) -> None:
+    :param now: tells the time, s since the epoch.
+    """
+
+    def __init__(
+        self, session: CloudSession, config: AzureConfig, now: Callable[[], float] = time.time
+    ) -> None:
         self._session = session
         self._config = config
+        self._now = now
 
     async def fetch(self) -> tuple[str, float]:
         """Return a token, and how long it lives, s.
@@ -35,7 +45,7 @@ class Tokens:
         :raise NoToken: with the reason that was given.
         :raise CloudError: nobody answers.
         """
-        answer = await (self._of_the_machine() if self._config.managed else self._for_the_secret())
+        answer = await (self._of_the_machine() if self._config.managed else self._for_the_client())
         try:
             said = answer.json()
             # The metadata service writes numbers as texts.
@@ -46,19 +56,32 @@ class Tokens:
             raise NoToken(f"{answer.url}: the answer has no token")
         return token, life
 
-    async def _for_the_secret(self) -> Answer:
+    async def _for_the_client(self) -> Answer:
         url = f"{self._config.login}/{quote(self._config.tenant, safe='')}/oauth2/v2.0/token"
+        proof = self._proof(url)
         form = {
             "grant_type": "client_credentials",
             "client_id": self._config.client,
-            "client_secret": self._config.secret,
             "scope": f"{self._config.audience.rstrip('/')}/.default",
+            **proof,
         }
         headers = {"content-type": "application/x-www-form-urlencoded"}
         try:
             return await self._session.request("POST", url, headers=headers, body=urlencode(form).encode())
         except CloudAnswerError as e:
-            raise NoToken(f"no token for client {self._config.client}: {self._without_secret(e)}") from None
+            raise NoToken(f"no token for client {self._config.client}: {_without(proof, e)}") from None
+
+    def _proof(self, url: str) -> dict[str, str]:
+        config = self._config
+        if config.token_file:
+            said = federated_token(config.token_file)
+        elif config.certificate:
+            said = signed_assertion(
+                config.certificate, config.certificate_password, config.client, url, self._now()
+            )
+        else:
+            return {"client_secret": config.secret}
+        return {"client_assertion_type": _ASSERTION, "client_assertion": said}
 
     async def _of_the_machine(self) -> Answer:
         query = {"api-version": TOKEN_VERSION, "resource": self._config.audience}
@@ -76,9 +99,11 @@ class Tokens:
         except CloudAnswerError as e:
             raise NoToken(f"no token for the managed identity: {e.detail or e}") from None
 
-    def _without_secret(self, error: CloudAnswerError) -> str:
-        said = error.detail or str(error)
-        return said.replace(self._config.secret, "…") if self._config.secret else said
+
+def _without(proof: Mapping[str, str], error: CloudAnswerError) -> str:
+    """Return what Azure says, which may repeat the secret or the assertion."""
+    secrets = [proof[name] for name in ("client_secret", "client_assertion") if proof.get(name)]
+    return what_it_says(error.body, secrets) or f"HTTP status {error.code}"
 
 
 async def read_compute(session: CloudSession, config: AzureConfig) -> dict[str, object]:
