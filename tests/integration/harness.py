@@ -73,10 +73,12 @@ class Tower:
         return is_ready(self.port, "/health", self.host)
 
     def stop(self) -> None:
-        """End everything that was started here."""
-        for each in self.agents:
-            each.program.stop()
-        self.proxy.stop()
+        """End everything that was started here, all at the same time."""
+        programs = [*(each.program for each in self.agents), self.proxy]
+        for each in programs:
+            each.ask_to_end()
+        for each in programs:
+            each.stop()
 
     def try_tower(self, *arguments: str, timeout: float = 20.0) -> tuple[int, str, str]:
         """Run the ``tower`` command; return its exit code and both outputs."""
@@ -196,6 +198,10 @@ class TowerTestCase(SynchronousTestCase):
         """Start a proxy with an empty state."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
-        self.tower = Tower(self.folder)
+        self.tower = self.new_tower()
         self.addCleanup(self.tower.stop)
         self.tower.start()
+
+    def new_tower(self) -> Tower:
+        """Return the Tower, with a proxy that is not started yet."""
+        return Tower(self.folder)

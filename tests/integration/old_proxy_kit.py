@@ -152,7 +152,7 @@ class OldProxyTestCase(SynchronousTestCase):
             f"--kubeconfig={self.api.kubeconfig}",
             f"--health-address={LOOPBACK}:{self.health_port}",
             f"--keepalive={KEEPALIVE:g}s",
-            *("--max-retry-interval=0.2s", "--grace=0.1s", "--v=5"),
+            *("--max-retry-interval=50ms", "--grace=0.1s", "--v=5"),
             *extra,
         ]
         self.agent = Program("tower-agent", argv, self.folder, {"TOWER_TOKEN": token})

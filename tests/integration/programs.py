@@ -6,6 +6,7 @@ import ctypes
 import http.client
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 PATIENCE = 20.0  # s that anything gets to become ready
 STOP_PATIENCE = 15.0  # s between SIGTERM and SIGKILL
+UNASSIGNED = (10_000, 22_000)  # ports that no kernel gives away, as those 10,000 above, for KubeSphere
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
@@ -60,10 +62,13 @@ def free_port(taken: Container[int] = ()) -> int:
 
 
 def free_ports(count: int) -> range:
-    """Return *count* consecutive loopback ports that nobody listens on now."""
+    """Return *count* consecutive loopback ports that nobody listens on now.
+
+    They may be taken much later, so none of them is one that the kernel gives to an outgoing connection.
+    """
     while True:
-        first = free_port()
-        if first + count <= 65536 and all(is_free(port) for port in range(first, first + count)):
+        first = random.randrange(*UNASSIGNED)
+        if all(is_free(port) for port in range(first, first + count)):
             return range(first, first + count)
 
 
@@ -131,6 +136,7 @@ class Program:
             account = pwd.getpwnam(user)
             self._owner = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         self._process: subprocess.Popen[bytes] | None = None
+        self._asked = False  # whether it has got SIGTERM
 
     @property
     def pid(self) -> int:
@@ -141,6 +147,7 @@ class Program:
     def start(self) -> None:
         """Start the process; its output is appended to the log."""
         assert self._process is None, f"{self.name} runs already"
+        self._asked = False
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self.argv,
@@ -187,14 +194,20 @@ class Program:
             self._process.wait()
             self._process = None
 
+    def ask_to_end(self) -> None:
+        """Send SIGTERM, if it runs, and only once; `stop` waits for the end."""
+        if self.running() and not self._asked:
+            self._asked = True
+            self.signal(signal.SIGTERM)
+            self.resume()
+
     def stop(self) -> bool:
         """End the process with SIGTERM; return whether it ran, and ended in time as that signal asks."""
+        self.ask_to_end()
         process, self._process = self._process, None
         if process is None:
             return False
         if process.poll() is None:
-            os.kill(process.pid, signal.SIGTERM)
-            os.kill(process.pid, signal.SIGCONT)
             try:
                 process.wait(STOP_PATIENCE)
             except subprocess.TimeoutExpired:

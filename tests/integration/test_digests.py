@@ -43,9 +43,6 @@ class DigestTests(harness.TowerTestCase):
     def setUp(self) -> None:
         """Start all of it."""
         super().setUp()
-        self.tower.proxy.stop()
-        self.tower.proxy = self.tower.proxy_program(f"--publish-service-address={NAME}")
-        self.tower.start()
         self.backend = Backend(self.folder, *CLUSTERS)
         self.addCleanup(self.backend.program.stop)
         self.backend.start()
@@ -60,6 +57,12 @@ class DigestTests(harness.TowerTestCase):
             agent.program.start()
         for agent in self.tower.agents:
             agent.wait_until_ready()
+
+    def new_tower(self) -> harness.Tower:
+        """Return one whose proxy has a name."""
+        tower = super().new_tower()
+        tower.proxy = tower.proxy_program(f"--publish-service-address={NAME}")
+        return tower
 
     def way(self, agent: harness.Agent) -> tuple[list[str], Path, dict[str, str]]:
         """Return how the agent of a cluster is to be started."""

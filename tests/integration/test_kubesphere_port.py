@@ -48,20 +48,23 @@ class KubeSphereTestCase(harness.TowerTestCase):
     def setUp(self) -> None:
         """Start both."""
         super().setUp()
-        self.tower.proxy.stop()
-        self.ports = self.tower.cluster_ports = ports_with_others()
-        self.restart_with(*self.options)
         self.kubesphere = PlainService()
         self.addCleanup(self.kubesphere.close)
         self.tower.tower("cluster", "add", "alpha")
         self.port = self.tower.cluster_port("alpha")
 
-    def restart_with(self, *options: str) -> None:
-        """Start the proxy anew with other options."""
+    def new_tower(self) -> harness.Tower:
+        """Return one with the options."""
+        tower = super().new_tower()
+        ports = tower.cluster_ports = ports_with_others()
+        first, last = ports[0] + OFFSET, ports[-1] + OFFSET
+        tower.proxy = tower.proxy_program(*(each.format(first=first, last=last) for each in self.options))
+        return tower
+
+    def restart_without_options(self) -> None:
+        """Start the proxy anew."""
         self.tower.proxy.stop()
-        first, last = self.ports[0] + OFFSET, self.ports[-1] + OFFSET
-        words = [option.format(first=first, last=last) for option in options]
-        self.tower.proxy = self.tower.proxy_program(*words)
+        self.tower.proxy = self.tower.proxy_program()
         self.tower.start()
 
     def old_agent(self, service: str, ca: Path, pair: tuple[Path, Path] | None = None) -> OldAgent:
@@ -214,7 +217,7 @@ class KubeSpherePortTests(KubeSphereTestCase):
         self.tower.tower("cluster", "enable", "alpha")
         self.wait_for_condition("KubeSpherePortOpen", "True", "PortOpen")
         self.assertFalse(is_free(self.port + OFFSET))
-        self.restart_with()
+        self.restart_without_options()
         self.wait_for_condition("KubeSpherePortOpen", "False", "Off")
         self.assertTrue(is_free(self.port + OFFSET))
 
@@ -283,8 +286,8 @@ class FrontDoorTests(KubeSphereTestCase):
         return person.new_tls()
 
 
-class OpenPortTests(KubeSphereTestCase):
-    """``--v1-open-ports`` and its absence, with a real API server."""
+class RealTestCase(KubeSphereTestCase):
+    """An old agent leads to a real API server."""
 
     def setUp(self) -> None:
         """Have a real cluster."""
@@ -310,6 +313,10 @@ class OpenPortTests(KubeSphereTestCase):
         """Return code and message of a refusal."""
         return answer.status, str(json.loads(answer.body)["message"])
 
+
+class ClosedPortTests(RealTestCase):
+    """Without ``--v1-open-ports``."""
+
     def test_closed(self) -> None:
         """Without the option an old agent's port asks who one is, as every port does."""
         self.start_agent()
@@ -318,9 +325,14 @@ class OpenPortTests(KubeSphereTestCase):
         jane = self.tower.person("alpha", "jane", "--group", "dev", "--via", "port")
         self.assertEqual(jane.get(NAMESPACES).status, 200)
 
+
+class OpenPortTests(RealTestCase):
+    """With ``--v1-open-ports``."""
+
+    options = ("--v1-open-ports",)
+
     def test_open(self) -> None:
         """With it everybody is the agent there, and nobody anywhere else; tokens count as ever."""
-        self.restart_with("--v1-open-ports")
         self.start_agent()
         self.assertIn("open to everybody (--v1-open-ports)", self.port_is("OpenToEverybody"))
         self.assertIn("is open to everybody (--v1-open-ports)", self.tower.proxy.output())
@@ -344,7 +356,6 @@ class OpenPortTests(KubeSphereTestCase):
 
     def test_closed_with_the_last_token(self) -> None:
         """Revoking the last old token closes it, connections too, though its agent was there just now."""
-        self.restart_with("--v1-open-ports")
         self.port_is("PortOpen")
         self.start_agent()
         self.port_is("OpenToEverybody")
@@ -361,7 +372,6 @@ class OpenPortTests(KubeSphereTestCase):
 
     def test_new_agent(self) -> None:
         """While there are old tokens but an agent of ours, who shows nothing is told what to do."""
-        self.restart_with("--v1-open-ports")
         self.tower.tower("join", "alpha", "--protocol", "v1")
         agent = self.tower.agent("alpha", self.member.agent)
         agent.program.start()
