@@ -127,30 +127,45 @@ class UntilTests(SynchronousTestCase):
         self.clock.advance(0.1)
         self.assertEqual(self.times, [0.0, 5.0, 20.0])
 
-    def test_hurry_after(self) -> None:
-        """It is done when so much time is over since it was last done; the first who asks is not put off."""
+    def test_hurry_each(self) -> None:
+        """The first is served at once; who comes then waits for the next, all of them together."""
         self.timer.startService()
-        self.clock.advance(1)
         self.done()
-        self.clock.advance(2)
-        self.timer.hurry_after(5)
-        self.clock.advance(2)
-        self.timer.hurry_after(10)
-        self.assertEqual(self.times, [0.0])
-        self.clock.advance(1)
-        self.assertEqual(self.times, [0.0, 6.0])
-        self.done()
+        for _ in range(14):
+            self.clock.advance(1)
+            self.timer.hurry_each(10)
+            if not self.work[-1].called:
+                self.done()
+        self.assertEqual(self.times, [0.0, 1.0, 11.0])
         self.clock.advance(7)
-        self.timer.hurry_after(5)
-        self.assertEqual(self.times, [0.0, 6.0, 13.0])
-        self.timer.hurry_after(5)
         self.done()
-        self.clock.advance(5)
-        self.assertEqual(self.times, [0.0, 6.0, 13.0, 18.0])
-        self.done()
-        self.timer.hurry_after(60)
+        self.assertEqual(self.times, [0.0, 1.0, 11.0, 21.0])
         self.clock.advance(15)
-        self.assertEqual(self.times, [0.0, 6.0, 13.0, 18.0, 33.0])
+        self.assertEqual(self.times, [0.0, 1.0, 11.0, 21.0, 36.0])
+
+    def test_hurry_each_while_it_works(self) -> None:
+        """It is done once more, when the time for that has come; which may be as soon as it is done."""
+        self.timer.startService()
+        self.timer.hurry_each(10)
+        self.clock.advance(2)
+        self.done()
+        self.clock.advance(0)
+        self.assertEqual(self.times, [0.0, 2.0])
+        self.timer.hurry_each(10)
+        self.done()
+        self.clock.advance(8)
+        self.assertEqual(self.times, [0.0, 2.0, 10.0])
+
+    def test_hurry_each_before_its_time(self) -> None:
+        """What is done because its time has come serves those, too, who would have had to wait longer."""
+        self.timer.startService()
+        self.done()
+        self.clock.advance(1)
+        self.timer.hurry_each(100)
+        self.done()
+        self.timer.hurry_each(100)
+        self.clock.advance(15)
+        self.assertEqual(self.times, [0.0, 1.0, 16.0])
 
     def test_hurry_while_it_works(self) -> None:
         """What is being done may be too late for what is new, so it is done once more."""

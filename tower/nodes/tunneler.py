@@ -26,9 +26,8 @@ SYNC_TIMEOUT = 30.0
 INSTALL_PERIOD = 300.0
 INSTALL_TIMEOUT = 120.0
 
-#: How long after it was installed it may be installed again because there are new nodes, s: a list that grows
-#: with each look does not ask the cloud that often.
-NEWCOMER_PAUSE = 60.0
+#: How often it may be installed beside that, s, for the nodes that are new since then.
+NEWCOMER_PERIOD = 60.0
 
 #: With a larger lag than this, s, the tunneler is not healthy.
 TUNNEL_LAG = 600
@@ -209,7 +208,7 @@ class SSHTunneler(MultiService):
         self._last_sync = self._sync_lags_since = self._epoch()
         before, self._listed = self._listed, frozenset(addresses)
         if before is not None and self._listed - before:
-            self._installing.hurry_after(NEWCOMER_PAUSE)  # the newcomers may not have the key
+            self._installing.hurry_each(NEWCOMER_PERIOD)  # the newcomers may not have the key
 
     def _ensure_key(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -34,8 +35,8 @@ class Until(Service):
         self._timeout = timeout
         self._waiting: IDelayedCall | None = None
         self._working: Deferred[Any] | None = None
-        self._pause = period
-        self._done_at = 0.0
+        self._hurried = math.inf  # when what is being done is wanted once more
+        self._next = -math.inf  # when it was, or is to be, done because of `hurry_each`
 
     def startService(self) -> None:
         """Begin; a second call does nothing."""
@@ -44,7 +45,7 @@ class Until(Service):
             if self._working is None:
                 self._do()
             else:  # what was cancelled still has something to do
-                self._pause = 0
+                self._hurried = 0.0
 
     def stopService(self) -> Deferred[None]:
         """End, and cancel what is being done."""
@@ -58,22 +59,27 @@ class Until(Service):
 
     def hurry(self) -> None:
         """Wait no longer, if it runs; what is being done now is done once more."""
-        self.hurry_after(0)
+        self._hurry_by(self._clock.seconds())
 
-    def hurry_after(self, pause: float) -> None:
-        """The same, but wait until *pause* s are over since the work was last done."""
+    def hurry_each(self, pause: float) -> None:
+        """The same, but let *pause* s pass between two times that were hurried so."""
         now = self._clock.seconds()
+        if self._next <= now:
+            self._next = max(now, self._next + pause)
+        self._hurry_by(self._next)
+
+    def _hurry_by(self, moment: float) -> None:
         if self._working is not None:
-            self._pause = min(self._pause, pause)
-        elif self._waiting is not None and self._done_at + pause <= now:
+            self._hurried = min(self._hurried, moment)
+        elif self._waiting is not None and moment <= self._clock.seconds():
             self._waiting.cancel()
             self._do()
-        elif self._waiting is not None and self._done_at + pause < self._waiting.getTime():
-            self._waiting.reset(self._done_at + pause - now)
+        elif self._waiting is not None and moment < self._waiting.getTime():
+            self._waiting.reset(moment - self._clock.seconds())
 
     def _do(self) -> None:
         self._waiting = None
-        self._pause = self._period
+        self._hurried = math.inf
         self._working = working = Deferred.fromCoroutine(self._attempt())
         working.addTimeout(self._timeout, self._clock)
         working.addErrback(self._failed)
@@ -90,6 +96,6 @@ class Until(Service):
 
     def _done(self, _: object) -> None:
         self._working = None
-        self._done_at = self._clock.seconds()
         if self.running:
-            self._waiting = self._clock.callLater(self._pause, self._do)
+            wait = min(self._period, max(0.0, self._hurried - self._clock.seconds()))
+            self._waiting = self._clock.callLater(wait, self._do)
