@@ -28,23 +28,28 @@ class ClockTests(harness.TowerTestCase):
     def setUp(self) -> None:
         """Have everything work at the right time."""
         super().setUp()
-        self.step = self.folder / "step"
-        self.step.touch()
-        path = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-        environment = {"PYTHONPATH": path, "CLOCK_STEP": str(self.step)}
-        self.tower.proxy.stop()
-        self.tower.proxy = Program("tower-proxy", self.tower.proxy.argv, self.folder, environment)
-        self.tower.start()
         self.backend = Backend(self.folder, "alpha")
         self.addCleanup(self.backend.program.stop)
         self.backend.start()
         self.tower.tower("cluster", "add", "alpha")
         agent = self.agent = self.tower.agent("alpha", self.backend.kubeconfig("alpha"))
-        agent.program = Program(agent.name, agent.argv, self.folder, {**agent.environment, **environment})
+        agent.program = Program(
+            agent.name, agent.argv, self.folder, {**agent.environment, **self.environment}
+        )
         agent.program.start()
         agent.wait_until_ready()
         self.jane = self.tower.person("alpha", "jane", "--ttl", "20h")
         self.use: Upgrade | None = None
+
+    def new_tower(self) -> harness.Tower:
+        """Return one whose clock the test sets."""
+        self.step = self.folder / "step"
+        self.step.touch()
+        path = os.pathsep.join([str(CLOCKWORK), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        self.environment = {"PYTHONPATH": path, "CLOCK_STEP": str(self.step)}
+        tower = super().new_tower()
+        tower.proxy = Program("tower-proxy", tower.proxy.argv, self.folder, self.environment)
+        return tower
 
     def set_clock(self, seconds: float) -> None:
         """Have it be so much later than it is."""
