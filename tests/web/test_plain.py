@@ -52,6 +52,14 @@ class Machine:
         return b"#%d " % len(self.seen) + head
 
 
+class ToKubelets(FakeTunnel):
+    """Makes the heads for kubelets, too."""
+
+    def rewrite_for(self, target: str) -> Any:
+        """Return the same for all."""
+        return self.rewrite
+
+
 class KubeSpherePortTests(SynchronousTestCase):
     """What comes to a KubeSphere port."""
 
@@ -342,6 +350,23 @@ class RewritingTests(SynchronousTestCase):
         self.user.deliver(get())
         self.kit.pipe.deliver(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
         self.assertTrue(self.user.taken().startswith(b"HTTP/1.1 401 "))
+
+    def test_credential_not_known_to_a_kubelet(self) -> None:
+        """Nor that a kubelet does not, which has other ways to know somebody."""
+
+        def route(request: Request) -> Outcome:
+            kit.relay_it(request)
+            return Relay("alpha", b"", "kubelet/n1", plain=True)
+
+        kit = Kit(route)
+        tunnel = ToKubelets(rewrite=self.machine)
+        kit.tunnels.tunnels[:] = [tunnel]
+        for fields in ((), (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")):
+            user = kit.connect()
+            user.deliver(get(b"/x", *fields))
+            tunnel.pipes[-1].deliver(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nUnau")
+            code, text = status_of(user.taken())
+            self.assertEqual((code, "--authentication-token-webhook" in text), (502, True))
 
     def test_other_targets(self) -> None:
         """Only what goes to the API server is rewritten."""

@@ -28,6 +28,12 @@ _UNKNOWN_LENDER = (
     "renew it, see 'tower cluster show'"
 )
 
+#: What its kubelet did then: it has its own ways to know who somebody is.
+_UNKNOWN_TO_KUBELET = (
+    "has a kubelet that does not know the credential with which Tower acts for its users there (401): "
+    "kubelets know tokens with --authentication-token-webhook, and certificates by --client-ca-file"
+)
+
 
 class ProxyClient:
     """Receives the answer to one request from a channel; a `tower.pipes.Receiver`.
@@ -162,7 +168,7 @@ class ProxyClient:
         """Pass on an answer whose head needs no change; mostly the whole answer is here."""
         code, length = match.groups()
         if code == b"401" and self._is_lent:
-            self._break(_UNKNOWN_LENDER)
+            self._unknown()
             return
         end, request = match.end(), self.request
         if request.method == b"HEAD" or code == b"304":
@@ -209,7 +215,7 @@ class ProxyClient:
     def _answer(self, head: ResponseHead, rest: bytes) -> None:
         """Pass on an answer whose head has to be written anew."""
         if head.code == 401 and self._is_lent:
-            self._break(_UNKNOWN_LENDER)
+            self._unknown()
             return
         request = self.request
         self._reusable = self._reusable and not head.close
@@ -334,7 +340,12 @@ class ProxyClient:
     @property
     def _is_lent(self) -> bool:
         """Whether the request went with a credential that we lent: then nobody else's can be unknown."""
-        return self.upstream.rewrite is not None and not self.factory.relay.plain
+        relay = self.factory.relay
+        return self.upstream.rewrite is not None and (not relay.plain or relay.target != KUBERNETES)
+
+    def _unknown(self) -> None:
+        """Tell the user that it is not his credential that is not known."""
+        self._break(_UNKNOWN_LENDER if self.factory.relay.target == KUBERNETES else _UNKNOWN_TO_KUBELET)
 
     def _break(self, what: str) -> None:
         """Give up on an answer that is of no use.
