@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.aws.kit import public_key
 from tower.cloud.errors import CloudError
-from tower.cloud.fanout import Failed, describe, fan_out
+from tower.cloud.fanout import Failed, describe, fan_out, together
 from tower.cloud.publickey import BadPublicKey, read_public_key
 
 
@@ -42,6 +42,22 @@ class FanOutTest(SynchronousTestCase):
         self.under_way[1].callback(None)
         self.under_way[2].callback(None)
         self.assertEqual(self.successResultOf(doing), [Failed(0, reason)])
+
+    def test_together(self) -> None:
+        """Several things are done at the same time; what comes of them is in their order."""
+
+        async def work(item: int) -> int:
+            await self.work(item)
+            return item
+
+        doing = Deferred.fromCoroutine(together(*(work(item) for item in range(3))))
+        for item in (2, 0, 1):
+            self.under_way[item].callback(None)
+        self.assertEqual(self.successResultOf(doing), [0, 1, 2])
+        doing = Deferred.fromCoroutine(together(*(work(item) for item in range(3))))
+        self.under_way[1].errback(CloudError("no"))
+        self.failureResultOf(doing, CloudError)
+        self.assertEqual(self.under_way, {})
 
     def test_mistake(self) -> None:
         """What is no cloud's failure ends all that is under way, and is raised as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 
 from tests.cloud.asking import logged
 from tests.cloud.standins.azure import SECRET, Machine, configuration
@@ -18,6 +19,7 @@ from tower.cloud.session import CloudSession
 from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 
 WORK = 1.5  # s, of the extension: in Azure more than a minute
+REMEMBERED = 1  # s, what was seen of the machines
 
 
 class AzureTests(CloudNodeTestCase):
@@ -44,7 +46,9 @@ class AzureTests(CloudNodeTestCase):
 
     def instances(self, *, managed: bool = False, **options: Any) -> Instances:
         """Return the instances of a provider that asks the stand-in."""
-        text = configuration(self.service.url, useManagedIdentityExtension=managed)
+        text = configuration(
+            self.service.url, useManagedIdentityExtension=managed, vmCacheTTLInSeconds=REMEMBERED
+        )
         provider = Azure(
             read_azure_config(ConfigText("azure.json", text)),
             ask=lambda reactor: CloudSession(reactor, **options),
@@ -89,6 +93,7 @@ class AzureTests(CloudNodeTestCase):
         """A service that speaks something else is a clear error in bounded time."""
         instances = self.instances(timeout=1.0, deadline=1.5)
         await instances.list_instances()
+        await deferLater(reactor, REMEMBERED)
         await self.service.stop()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -104,6 +109,7 @@ class AzureTests(CloudNodeTestCase):
         """A service that accepts and says nothing is given up in time, and said so."""
         instances = self.instances(timeout=0.5, attempts=2)
         await instances.list_instances()
+        await deferLater(reactor, REMEMBERED)
         await self.service.stop()
         self.service.speak(b"")
         self.assertIn("no answer within 0.5 s", await self.fails(instances.list_instances, PATIENCE))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Generic, TypeVar
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, FirstError, gatherResults
@@ -50,6 +50,21 @@ async def fan_out(items: Iterable[T], work: Callable[[T], Awaitable[object]], li
         for worker in workers:
             worker.cancel()
     return failed
+
+
+async def together(*works: Coroutine[Deferred[Any], Any, T]) -> list[T]:
+    """Do several things at the same time; return what comes of each.
+
+    Any exception, or a cancellation, ends all that is under way.
+    """
+    doing = [Deferred.fromCoroutine(work) for work in works]
+    try:
+        return await gatherResults(doing, consumeErrors=True)
+    except FirstError as e:
+        e.subFailure.raiseException()
+    finally:
+        for each in doing:
+            each.cancel()
 
 
 def describe(failed: Iterable[tuple[str, CloudError]]) -> str:

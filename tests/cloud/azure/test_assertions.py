@@ -52,7 +52,7 @@ class AssertionTest(AzureTestCase):
     def test_pod(self) -> None:
         """A pod's workload identity is used, and its token read anew for each login."""
         path = Path(self.file(b"stale"))
-        environ = {
+        self.environ = {
             "AZURE_FEDERATED_TOKEN_FILE": str(path),
             "AZURE_CLIENT_ID": CLIENT,
             "AZURE_TENANT_ID": TENANT,

@@ -105,11 +105,24 @@ class ListTest(AzureTestCase):
         """The machines of a flexible scale set are listed once, among those of their own."""
         self.azure.flexible = ["flexible"]
         self.assertEqual(self.names(), NAMES)
+        self.azure.machines.insert(0, Machine("flex_a1b2c3d4", "10.0.2.4", flexible="flexible"))
+        self.assertEqual(self.names(), ["flexible000001", *NAMES])
 
     def test_empty(self) -> None:
         """A group without machines is an empty list."""
         self.azure.machines = []
         self.assertEqual(self.names(), [])
+
+    def test_remembered(self) -> None:
+        """The list of nodes, wanted each 15 s, costs Azure's questions no more than once a minute."""
+        instances = self.instances()
+        for _ in range(8):
+            self.finish(instances.list_instances())
+            self.clock.advance(15)
+        self.assertEqual(self.azure.resource.count("GET", "/virtualMachineScaleSets"), 2)
+        self.azure.machines.pop()
+        self.clock.advance(60)
+        self.assertEqual(len(self.finish(instances.list_instances())), 4)
 
     def test_group_alone(self) -> None:
         """Who may see the group alone asks each machine for its state, and not again for a minute."""
@@ -282,10 +295,12 @@ class TokenTest(AzureTestCase):
         instances = self.instances()
         self.finish(instances.list_instances())
         self.azure.tokens.clear()
+        self.clock.advance(60)
         self.finish(instances.list_instances())
         self.assertEqual(len(self.azure.resource.refused), 1)
         self.azure.audience = "https://graph.microsoft.com/"
         self.azure.tokens.clear()
+        self.clock.advance(60)
         error = self.assertRaises(AzureError, self.finish, instances.list_instances())
         self.assertIn("InvalidAuthenticationTokenAudience", str(error))
 
@@ -336,6 +351,24 @@ class TroubleTest(AzureTestCase):
         self.assertEqual(len(self.finish(self.instances().list_instances())), 5)
         self.assertGreaterEqual(self.clock.seconds() - before, 17)
 
+    def test_left_alone(self) -> None:
+        """Told to come again in minutes, it is not asked before that, whatever is wanted of it."""
+        instances = self.instances()
+        self.azure.resource.faults = [
+            Fault(error(429, "TooManyRequests", "", Retry_After="400"), 100, "virtualMachines")
+        ]
+        self.assertRaises(AzureError, self.finish, instances.list_instances())
+        self.azure.resource.faults.clear()
+        asked = len(self.azure.resource.asks)
+        for _ in range(13):
+            error_ = self.assertRaises(AzureError, self.finish, instances.list_instances())
+            self.assertIn("Azure wants to be left alone for", str(error_))
+            self.clock.advance(30)
+        self.assertRaises(AzureError, self.finish, instances.instance_id("node-a"))
+        self.assertEqual(len(self.azure.resource.asks), asked)
+        self.clock.advance(10)
+        self.assertEqual(len(self.finish(instances.list_instances())), 5)
+
     def test_garbage(self) -> None:
         """Answers that are no lists of machines are errors."""
         bodies: list[Any] = [
@@ -373,6 +406,7 @@ class TroubleTest(AzureTestCase):
         found = provider.instances()
         with logged() as lines:
             self.finish(found.list_instances())
+            self.clock.advance(60)
             self.azure.resource.faults = [Fault(Reply(503), 1000)]
             texts = [str(self.assertRaises(CloudError, self.finish, found.list_instances()))]
             texts += [repr(provider), repr(vars(provider)), repr(vars(found)), repr(provider.zones())]

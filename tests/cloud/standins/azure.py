@@ -90,6 +90,7 @@ class Machine:
     size: str = "Standard_D2s_v3"
     system: str = "Linux"
     scale_set: str = ""
+    flexible: str = ""
     number: str = ""
     extensions: dict[str, Extension] = field(factory=dict)
     keys: list[str] = field(factory=list)
@@ -113,6 +114,13 @@ class Machine:
         above = f"{self.interface}/ipConfigurations/one" if self.scale_set else _NETWORK
         return f"{above}/publicIPAddresses/{self.name}-ip"
 
+    @property
+    def _computer(self) -> str:
+        """Its host name; a machine of a scale set has one of its own."""
+        if self.flexible:
+            return f"{self.flexible}000001"
+        return self.name.upper() if self.scale_set else self.name
+
     def view(self) -> dict[str, Any]:
         """Return its instance view."""
         statuses = [{"code": "ProvisioningState/succeeded"}, {"code": f"PowerState/{self.power}"}]
@@ -123,13 +131,16 @@ class Machine:
         properties: dict[str, Any] = {
             "hardwareProfile": {"vmSize": self.size},
             "storageProfile": {"osDisk": {"osType": self.system}},
-            "osProfile": {"computerName": self.name.upper() if self.scale_set else self.name},
+            "osProfile": {"computerName": self._computer},
             # Azure does not keep the case of letters.
             "networkProfile": {
                 "networkInterfaces": [{"id": self.interface.upper(), "properties": {"primary": True}}]
             },
             "provisioningState": "Succeeded",
         }
+        if self.flexible:
+            own = f"{_COMPUTE}/virtualMachineScaleSets/{self.flexible}"
+            properties["virtualMachineScaleSet"] = {"id": own}
         if expanded:
             properties["instanceView"] = self.view()
         shown = {

@@ -22,6 +22,9 @@ PAGE_LIMIT, ITEM_LIMIT = 500, 100_000
 #: How long to wait before work under way is looked at again where Azure does not say, and at most, s.
 USUAL_WAIT, LONGEST_WAIT = 10.0, 60.0
 
+#: Longest that Azure is left alone, s.
+LONGEST_QUIET = 1800.0
+
 #: Longest that work is followed, s.
 WORK_LIMIT = 900.0
 
@@ -45,6 +48,9 @@ class AzureError(CloudError):
 class ResourceManager:
     """The resource manager of one cloud.
 
+    Who is told to come again in some minutes is not asked before: each question in that time is counted, and
+    the limits are shared with whoever else uses the subscription, such as the cluster's own controllers.
+
     :param address: without a slash at its end.
     :param token: for it.
     """
@@ -56,6 +62,7 @@ class ResourceManager:
         self._clock = clock
         self._address = address
         self._token = token
+        self._quiet_until = float("-inf")
 
     async def get(self, path: str, query: str) -> dict[str, Any]:
         """Return the resource at *path*.
@@ -128,6 +135,11 @@ class ResourceManager:
     async def _ask(
         self, method: str, url: str, body: bytes = b"", expect: Collection[int] = (200,)
     ) -> Answer:
+        quiet = self._quiet_until - self._clock.seconds()
+        if quiet > 0:
+            text = f"{method} {urlsplit(url).path}: not asked, Azure wants to be left alone for {quiet:.0f} s"
+            raise AzureError(text, 429, "TooManyRequests")
+
         async def ask(token: str) -> Answer:
             headers = {"authorization": f"Bearer {token}"}
             if body:
@@ -137,6 +149,8 @@ class ResourceManager:
         try:
             return await self._token.used_for(ask)
         except CloudAnswerError as e:
+            if e.code == 429:
+                self._quiet_until = self._clock.seconds() + min(e.retry_after, LONGEST_QUIET)
             code, _ = _read_error(e.body)
             raise AzureError(f"{method} {urlsplit(url).path}: {e.detail or e.code}", e.code, code) from None
 

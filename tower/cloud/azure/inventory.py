@@ -13,7 +13,7 @@ from tower.cloud.azure.arm import AzureError, ResourceManager
 from tower.cloud.azure.config import AzureConfig
 from tower.cloud.azure.machines import Machine, power_of, read_machine, with_addresses
 from tower.cloud.errors import InstanceNotFound
-from tower.cloud.fanout import describe, fan_out
+from tower.cloud.fanout import describe, fan_out, together
 
 #: Versions of the APIs.
 COMPUTE = "api-version=2024-07-01"
@@ -43,19 +43,34 @@ class Inventory:
 
         :raise CloudError: not everything could be seen.
         """
-        machines, interfaces, public = await self._stand_alone()
         scale_sets = f"{self._group}/Microsoft.Compute/virtualMachineScaleSets"
-        for scale_set in await self._manager.list(scale_sets, COMPUTE):
-            # The machines of a flexible one are among those of their own.
-            if scale_set.get("properties", {}).get("orchestrationMode") != "Flexible":
-                more, its_interfaces, its_public = await self._of_scale_set(
-                    f"{scale_sets}/{quote(str(scale_set.get('name')), safe='')}"
-                )
-                machines += more
-                interfaces |= its_interfaces
-                public |= its_public
-        self._known = [with_addresses(machine, interfaces, public) for machine in machines]
+        parts: dict[str, list[Machine]] = {}
+
+        async def look_into(name: str) -> None:
+            path = f"{scale_sets}/{quote(name, safe='')}"
+            parts[name] = await (self._of_scale_set(path) if name else self._stand_alone())
+
+        # The machines of a flexible one are among those of their own.
+        uniform = [
+            str(each.get("name"))
+            for each in await self._manager.list(scale_sets, COMPUTE)
+            if each.get("properties", {}).get("orchestrationMode") != "Flexible"
+        ]
+        failed = await fan_out(["", *uniform], look_into, PARALLEL)
+        if failed:
+            raise failed[0].reason
+        self._known = [machine for name in ("", *uniform) for machine in parts[name]]
         self._looked = self._clock.seconds()
+        return self._known
+
+    async def recent(self) -> Sequence[Machine]:
+        """Return all machines as they are, or were a short while ago."""
+        await self._looking.acquire()
+        try:
+            if self._clock.seconds() - self._looked >= self._cache:
+                await self.look()
+        finally:
+            self._looking.release()
         return self._known
 
     async def find(self, is_wanted: Callable[[Machine], bool]) -> Machine:
@@ -77,19 +92,24 @@ class Inventory:
             raise InstanceNotFound
         return found
 
-    async def _stand_alone(self) -> tuple[list[Machine], dict[str, Any], dict[str, str]]:
-        resources = await self._manager.list(f"{self._group}/Microsoft.Compute/virtualMachines", COMPUTE)
+    async def _stand_alone(self) -> list[Machine]:
+        network = f"{self._group}/Microsoft.Network"
+        resources, interfaces, public = await together(
+            self._manager.list(f"{self._group}/Microsoft.Compute/virtualMachines", COMPUTE),
+            self._manager.list(f"{network}/networkInterfaces", NETWORK),
+            self._manager.list(f"{network}/publicIPAddresses", NETWORK),
+        )
         powers = await self._all_powers(resources) if resources else {}
         machines = [read_machine(each, powers.get(str(each.get("id")).lower(), "")) for each in resources]
-        interfaces = await self._manager.list(f"{self._group}/Microsoft.Network/networkInterfaces", NETWORK)
-        public = await self._manager.list(f"{self._group}/Microsoft.Network/publicIPAddresses", NETWORK)
-        return machines, _by_id(interfaces), _addresses(public)
+        return _with_addresses(machines, interfaces, public)
 
-    async def _of_scale_set(self, path: str) -> tuple[list[Machine], dict[str, Any], dict[str, str]]:
-        machines = await self._manager.list(f"{path}/virtualMachines", f"{COMPUTE}&$expand=instanceView")
-        interfaces = await self._manager.list(f"{path}/networkInterfaces", SCALE_SET_NETWORK)
-        public = await self._manager.list(f"{path}/publicipaddresses", SCALE_SET_NETWORK)
-        return [read_machine(each) for each in machines], _by_id(interfaces), _addresses(public)
+    async def _of_scale_set(self, path: str) -> list[Machine]:
+        resources, interfaces, public = await together(
+            self._manager.list(f"{path}/virtualMachines", f"{COMPUTE}&$expand=instanceView"),
+            self._manager.list(f"{path}/networkInterfaces", SCALE_SET_NETWORK),
+            self._manager.list(f"{path}/publicipaddresses", SCALE_SET_NETWORK),
+        )
+        return _with_addresses([read_machine(each) for each in resources], interfaces, public)
 
     async def _all_powers(self, resources: Sequence[dict[str, Any]]) -> dict[str, str]:
         # One list for the whole subscription; where that is not for us, one question for each machine.
@@ -126,11 +146,16 @@ class Inventory:
         self._powers[path.lower()] = (self._clock.seconds(), power)
 
 
+def _with_addresses(
+    machines: Sequence[Machine], interfaces: Sequence[dict[str, Any]], public: Sequence[dict[str, Any]]
+) -> list[Machine]:
+    """Return machines with the addresses that two lists of resources say."""
+    known = _by_id(interfaces)
+    addresses = {
+        key: str(each.get("properties", {}).get("ipAddress") or "") for key, each in _by_id(public).items()
+    }
+    return [with_addresses(machine, known, addresses) for machine in machines]
+
+
 def _by_id(resources: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {str(each.get("id")).lower(): each for each in resources}
-
-
-def _addresses(resources: Sequence[dict[str, Any]]) -> dict[str, str]:
-    return {
-        key: str(each.get("properties", {}).get("ipAddress") or "") for key, each in _by_id(resources).items()
-    }

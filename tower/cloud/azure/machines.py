@@ -120,7 +120,7 @@ def read_machine(said: Mapping[str, Any], power: str | None = None) -> Machine:
     if not _MACHINE.fullmatch(resource):
         raise CloudError("Azure describes a machine that has no id")
     name = _text(said, "name")
-    if "/virtualmachinescalesets/" in resource.lower():
+    if "/virtualmachinescalesets/" in resource.lower() or _part(properties, "virtualMachineScaleSet"):
         name = _text(profile, "computerName").lower() or name
     references = [
         (not _part(each, "properties").get("primary", False), _text(each, "id").lower())

@@ -132,7 +132,7 @@ class Instances:
 
     async def list_instances(self) -> Sequence[Instance]:
         """See `IInstances`."""
-        return [machine.as_instance() for machine in await self._inventory.look()]
+        return [machine.as_instance() for machine in await self._inventory.recent()]
 
     async def by_name(self, name: str) -> Machine:
         """Return the machine of a node.
