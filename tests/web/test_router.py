@@ -366,6 +366,12 @@ class FrontDoorTests(RouterTestCase):
         self.assertEqual(self.kubelets.asked[-1][3:], (b"POST", b"/exec/a/b/c", True))
         self.assertEqual(set(self.asked), {"beta"})
 
+    def test_kubelets_at_ipv6(self) -> None:
+        """A node may be called by its address, however that begins and ends."""
+        for node in (b"::1", b"2001:db8::", b"fd00::2"):
+            relay: Any = self.ask(self.front, b"/clusters/beta/targets/kubelet/%b/pods" % node)
+            self.assertEqual(relay.target, f"kubelet/{node.decode()}")
+
     def test_kubelets_are_asked_about_each_time(self) -> None:
         """What was decided about one request says nothing about the next one of its connection."""
         fields, channel = FakeFields(), FakeChannel()

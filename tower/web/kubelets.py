@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 #: The target below which they are.
 KUBELET = "kubelet"
 
-#: What follows that target: a node, as it is called by its cluster or whoever lists it.
-NODE = re.compile(rb"/([A-Za-z0-9](?:[-.:_A-Za-z0-9]{0,251}[A-Za-z0-9])?)(?=[/?]|\Z)")
+#: What follows that target: a node, as it is called by its cluster or whoever lists it; IPv6 as in ``::1``.
+NODE = re.compile(rb"/([:A-Za-z0-9](?:[-.:_A-Za-z0-9]{0,251}[:A-Za-z0-9])?)(?=[/?]|\Z)")
 
 
 class Kubelets(Protocol):
