@@ -36,6 +36,11 @@ class OutputTests(SynchronousTestCase):
         """Values stand below each other."""
         self.assertEqual(output.pairs([("A", 1), ("Long", "")]), "A:     1\nLong:  <none>")
 
+    def test_terminals(self) -> None:
+        """What terminals would obey is not passed on to them, whoever said it."""
+        self.assertEqual(output.pairs([("A", "\x1b[31mred\x07\u00fc")]), "A:  \ufffd[31mred\ufffd\u00fc")
+        self.assertNotIn("\x1b", output.columns(("A",), [("\x1b]0;x",)]))
+
     def test_structured(self) -> None:
         """YAML and JSON keep the order and what is not ASCII."""
         value = {"b": "ü", "a": 1}

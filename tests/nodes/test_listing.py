@@ -172,6 +172,15 @@ class APINodesTests(ListingCase):
         )
         self.assertIn("no preferred addresses found", self.why_not(api_nodes(api, EXTERNAL_ONLY)))
 
+    def test_odd_names(self) -> None:
+        """Names that no terminal should be shown are no names; odd addresses are passed over."""
+        for name in ("", "\x1b[31m", "a b", "n" * 254):
+            api = FakeAPI(node_object(name, ("ExternalIP", "192.0.2.1")))
+            self.assertIn("is no name of a node", self.why_not(api_nodes(api, EXTERNAL_ONLY)))
+        api = FakeAPI(node_object("n1", ("ExternalIP", "\x1b[31m"), ("ExternalIP", "192.0.2.1")))
+        (node,) = self.nodes(api_nodes(api, EXTERNAL_ONLY))
+        self.assertEqual((node.host, node.aliases), ("192.0.2.1", frozenset()))
+
     def test_no_node_objects(self) -> None:
         """What are no nodes is refused as a whole."""
         strange: list[Any] = [None, 1, {}, {"metadata": {}}, {"metadata": {"name": 5}}]
@@ -235,6 +244,15 @@ class ParseNodesTests(SynchronousTestCase):
         for word in ("h1:99999", "h1:x", "user@h1:22:22", "/etc"):
             error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n\n{word}\n", "/etc/nodes")
             self.assertEqual(str(error), f"/etc/nodes:3: {word!r} is not host:port")
+
+    def test_odd_names(self) -> None:
+        """Names that no terminal should be shown are told the same way."""
+        for word in ("\x1b[31m", "n\x00", "n" * 254):
+            for line in (word, f"h1 {word}"):
+                error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n{line}\n", "/etc/nodes")
+                self.assertIn("/etc/nodes:2: ", str(error))
+                self.assertIn("is no name and no address", str(error))
+                self.assertTrue(str(error).isprintable())
 
 
 class FileNodesTests(TestCase):

@@ -197,6 +197,11 @@ class MemberAPITests(MemberAPICase):
             'GET /api/v1/nodes: answered 403: nodes is forbidden: User "x" cannot list resource "nodes"',
         )
 
+    def test_status_for_terminals(self) -> None:
+        """A Status may not say what terminals obey, either."""
+        self.member.answer = lambda _: (500, json.dumps({"message": "\x1b]0;root\x07no"}).encode())
+        self.assertEqual(self.fails(self.api.get(NODES)).message, "]0;rootno")
+
     def test_failure_without_status(self) -> None:
         """What is no Status is quoted, but not at length and not with what terminals obey."""
         self.member.answer = lambda _: (502, b"\x1b[31mBad Gateway\n" + b"x" * 1000)

@@ -15,6 +15,7 @@ from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from .arguments import parser
 from .client import Client
 from .errors import CallFailed, CommandFailed
+from .output import shown
 
 #: Where a running proxy keeps its administrator's kubeconfig, in its state directory.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
@@ -92,5 +93,5 @@ def _version(options: argparse.Namespace, client: Callable[[KubeAccess], Client]
 
 def _told(error: TowerError) -> str:
     if isinstance(error, CallFailed) and error.code == 401:
-        return f"{error} (the proxy renews the file in its state directory while it runs)"
-    return str(error).replace("\n", " ")
+        return f"{shown(str(error))} (the proxy renews the file in its state directory while it runs)"
+    return shown(str(error).replace("\n", " "))

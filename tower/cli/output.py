@@ -59,4 +59,9 @@ def _cell(value: object) -> str:
         return "<none>"
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value)
+    return shown(str(value))
+
+
+def shown(text: str) -> str:
+    """Return *text*, which may be a member's, without what would tell a terminal to do things."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "\ufffd" for each in text)

@@ -23,6 +23,9 @@ NODES = "/api/v1/nodes"
 #: How long a file with nodes may be, B.
 FILE_LIMIT = 4 * 1024 * 1024
 
+#: Longest name or address of a node, characters, as Kubernetes has it.
+LONGEST_NAME = 253
+
 #: Returns the nodes that there are.
 Lister: TypeAlias = Callable[[], Awaitable[Sequence[Node]]]
 
@@ -111,16 +114,25 @@ def _preferred_nodes(
     """Return those that have an address to be reached at.
 
     :raise NoPreferredAddress: there are some, and none has one.
+    :raise ListingFailed: a name cannot be one.
     """
     nodes, lacking = [], None
     for name, addresses in found:
+        if not _is_word(name):
+            raise ListingFailed(f"{name[:LONGEST_NAME]!r} is no name of a node")
+        good = [(kind, address) for kind, address in addresses if _is_word(address)]
         try:
-            nodes.append(preferred_node(name, addresses, address_types, ssh_port))
+            nodes.append(preferred_node(name, good, address_types, ssh_port))
         except NoPreferredAddress as e:
             lacking = e
     if lacking is not None and not nodes:
         raise lacking
     return nodes
+
+
+def _is_word(text: str) -> bool:
+    """Tell whether people and their terminals can be shown *text* as a name or an address."""
+    return 0 < len(text) <= LONGEST_NAME and text.isprintable() and not any(map(str.isspace, text))
 
 
 def fixed_nodes(nodes: Sequence[Node]) -> Lister:
@@ -211,6 +223,8 @@ def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
         words = line.partition("#")[0].split()
         if not words:
             continue
+        if odd := next((word for word in words if not _is_word(word)), None):
+            raise ListingFailed(f"{name}:{number}: {odd[:LONGEST_NAME]!r} is no name and no address")
         try:
             host, port = parse_address(words[0], ssh_port)
         except ConfigurationError as e:

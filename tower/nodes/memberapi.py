@@ -239,9 +239,9 @@ def _value(method: str, path: str, answer: Answer) -> Any:
         return value
     message = value.get("message") if isinstance(value, dict) else None
     if not isinstance(message, str):
-        text = answer.body[: 4 * _QUOTED].decode("utf-8", "replace")
-        message = "".join(filter(str.isprintable, text)) or "an empty body"
-    raise MemberAPIError(method, _bare(path), answer.code, message[:_QUOTED])
+        message = answer.body[: 4 * _QUOTED].decode("utf-8", "replace")
+    said = "".join(filter(str.isprintable, message[: 4 * _QUOTED])) or "an empty body"
+    raise MemberAPIError(method, _bare(path), answer.code, said[:_QUOTED])
 
 
 def _bare(path: str) -> str:
