@@ -17,18 +17,17 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
 # The integration tests that need neither a real API server nor long.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
-SLOW := $(filter-out $(QUICK),$(INTEGRATION))
-# Of these, two parts run side by side, as one of them waits most of the time; what compares speeds runs alone.
-ALONE := $(filter %.test_speed %.test_fairness %.test_far,$(SLOW))
-CROWD := $(filter %.test_exhaustion,$(SLOW))
+# Two parts of all of them run side by side, as one waits most of the time; what compares speeds runs alone.
+ALONE := $(filter %.test_speed %.test_fairness %.test_far,$(INTEGRATION))
+CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_rekey %.test_xcrypto %.test_digests \
-	%.test_outbound %.test_streams %.test_kubesphere_port %.test_connecting %.test_crosstalk,$(SLOW))
-WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY),$(SLOW))
-# Makes targets two at a time, in this order, and shows the output of each in one piece.
-SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
+	%.test_outbound %.test_streams %.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)
+WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY),$(INTEGRATION))
+# Makes targets side by side, and shows the output of each in one piece.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick slow slow-busy slow-waiting slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -71,6 +70,13 @@ format: $(VENV)/.ready
 quick: $(VENV)/.ready
 	$(TRIAL) $(UNIT) $(QUICK)
 
+# Nothing of this depends on how long it takes: it gets what others leave of the processors.
+aside: $(VENV)/.ready
+	@failed=0; \
+	tools/aside $(MAKE) --no-print-directory --keep-going lint || failed=1; \
+	tools/aside $(TRIAL) $(UNIT) || failed=1; \
+	exit $$failed
+
 slow: $(VENV)/.ready kubectl realcluster
 	@failed=0; \
 	$(SIDE_BY_SIDE) slow-waiting slow-busy || failed=1; \
@@ -94,11 +100,10 @@ check: lint quick
 # A change is judged by the same inputs as the one before it; `make fuzz` by hand takes new ones each time.
 test: export SEED = 1
 test: export FUZZ = 30
-# What waits has the whole first part beside it, one thing after the other.
 test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster || failed=1; \
-	$(SIDE_BY_SIDE) slow-waiting lint quick slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) aside slow-waiting slow-busy || failed=1; \
 	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from .guide import DOCS, Guide, path_with
 from .harness import KEEPALIVE, Tower
 from .member import kubectls, member
+from .node_fleet_kit import look_now
 from .programs import free_port, wait_for
 from .sshd import Sshd
 
@@ -138,8 +139,10 @@ class NodeGuideTests(SynchronousTestCase):
         node.kill()
         node.change_host_keys()
         node.start()
+        look_now(self.tower)
         wait_for("the other key to be refused", lambda: "forget-host-key" in str(self.status()), LOOK)
         self.guide.run("Who the nodes are")
+        look_now(self.tower)
         self.wait_for_nodes(NODES)
 
     def kubelet(self) -> None:
