@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.sockets import SocketReactor, socket_pair
-from tower.poller import LINGER, Poller
+from tower.poller import GATHERED, LINGER, Poller
 
 
 class Descriptor:
@@ -183,6 +183,45 @@ class PollerTests(SynchronousTestCase):
         self.other_far.send(b"x")
         self.turn()
         self.assertEqual(order, ["read", "read", "end", "end"])
+
+    def test_gathers(self) -> None:
+        """While several are ready at once, the end of the turn waits for what comes meanwhile."""
+        order: list[str] = []
+        self.poller.addReader(self.one)
+        self.poller.addReader(self.two)
+
+        def note(descriptor: Descriptor) -> None:
+            self.take(descriptor)
+            if not order:
+                (self.far if descriptor is self.one else self.other_far).send(b"x")
+                self.poller.soon(lambda: order.append("end"))
+            order.append("read")
+
+        self.one.reads = lambda: note(self.one)
+        self.two.reads = lambda: note(self.two)
+        self.far.send(b"x")
+        self.other_far.send(b"x")
+        self.turn()
+        self.assertEqual(order, ["read", "read", "read", "end"])
+
+    def test_gathers_no_longer(self) -> None:
+        """However much comes, the turn ends after a while."""
+        ends: list[int] = []
+        self.poller.addReader(self.one)
+        self.poller.addReader(self.two)
+        self.two.reads = lambda: self.reactor.advance(LINGER / 100)
+
+        def flood() -> None:
+            self.poller.soon(lambda: ends.append(len(self.one.calls + self.two.calls)))
+            if len(self.one.calls) > 10 * GATHERED:
+                raise AssertionError("the turn does not end")
+
+        self.one.reads = flood
+        self.far.send(b"x")
+        self.other_far.send(b"x")
+        self.turn()
+        self.assertLessEqual(ends[0], GATHERED)
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_end_of_no_turn(self) -> None:
         """Outside a turn it calls in the reactor's next, not at once."""

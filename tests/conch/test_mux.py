@@ -410,7 +410,7 @@ class GrantTests(SynchronousTestCase):
             channel.close()
             pair.pump()
         for end in (pair.near, pair.far):
-            self.assertEqual((end.mux.channels, end.mux.turns, end.mux._busiest), ({}, None, None))
+            self.assertEqual((end.mux.channels, end.mux.turns, end.mux.busiest), ({}, None, None))
 
 
 class StringTests(SynchronousTestCase):

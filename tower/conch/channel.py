@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LARGEST_WINDOW = 2**32 - 1
 
 #: What was delivered is credited once it is so much; no window that we grant hangs on less, B.
-_WORTH_CREDIT = 4 * 1024
+_WORTH_CREDIT = 8 * 1024
 
 #: What comes in smaller pieces while nobody takes it is kept in pieces of this size, B.
 _KEPT_PIECE = 16 * 1024
@@ -118,7 +118,11 @@ class Channel:
         if 0 < size <= self._fits and size <= self._out_window and not (self._queue or self._wire.congested):
             self._out_window -= size
             self.bytes_out += size
-            if self._mux.send_small(self, data) or self._close_sent:
+            mux, wire = self._mux, self._wire  # what `Mux.send_data` would do, in one call less
+            if not (mux.is_mixed or self is mux.busiest):
+                mux.notice(self, size)
+            wire.send(self.head + size.to_bytes(4, "big") + data)
+            if not wire.congested or self._close_sent:
                 return True
             self._wait()
             return False

@@ -197,7 +197,7 @@ class GCMOpener(_Invocations):
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
         try:
             aead = self._aead or self._awake()
-            aead.decrypt_into(nonce, buffer[content:after], buffer[begin:content], plain[:size])
+            aead.decrypt_into(nonce, buffer[content:after], _LENGTH.pack(size), plain[:size])
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
         pad = plain[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from twisted.python.failure import Failure
 
+from tower.conch.bare import BARE
 from tower.conch.buffers import BUFFER_SIZE, POOL
 from tower.conch.interfaces import SSH, Reader
 from tower.conch.mux import DATA, DATA_OFFSET, Mux
@@ -48,6 +49,7 @@ class Inlet:
 
     __slots__ = (
         "_buffer",
+        "_framed",
         "_have",
         "_mux",
         "_outlet",
@@ -62,6 +64,7 @@ class Inlet:
     def __init__(self, ssh: SSH, reader: Reader, outlet: Outlet) -> None:
         self._ssh = ssh
         self._reader = reader
+        self._framed = reader is not BARE
         self._outlet = outlet
         self._mux: Mux | None = None
         self._unparsed: int | None = None
@@ -99,27 +102,17 @@ class Inlet:
         self.bytes_in += count
         buffer = self._buffer
         assert buffer is not None
-        begin, tail = 0, self._have
-        packets = self._ssh.opener.packets
+        is_much = count >= SMALL_PORTION
+        packets = self._ssh.opener.packets if is_much else 0
+        payload, begin, tail = count, 0, self._have + count
         try:
             if self._mux is None and self.bytes_in > EARLY_BYTES:
                 raise PeerError("too much before the hello")
-            pieces = self._reader.feed(buffer[tail : tail + count])
-            for piece in pieces:
-                if isinstance(piece, Control):
-                    self._control(piece)
-                else:
-                    start, end = piece[0] + self._have, piece[1] + self._have
-                    if begin == tail:
-                        begin = tail = start
-                    elif start != tail:
-                        buffer[tail : tail + end - start] = buffer[start:end]
-                    tail += end - start
-                    begin = self._parse(buffer, begin, tail)
-                if self._outlet.disconnecting:
-                    break
-            if count >= SMALL_PORTION and self._mux is not None:
-                payload = sum(piece[1] - piece[0] for piece in pieces if not isinstance(piece, Control))
+            if self._framed:
+                payload, begin, tail = self._unframe(buffer, count)
+            else:
+                begin = self._parse(buffer, 0, tail)
+            if is_much and self._mux is not None:
                 packets = self._ssh.opener.packets - packets
                 small = packets * _SMALL_PACKET > count or payload < count * (1 - _OVERHEAD)
                 self._portion = SMALL_PORTION if small else BUFFER_SIZE
@@ -130,6 +123,29 @@ class Inlet:
             POOL.give_back(buffer)
         else:
             self._keep(buffer, begin, tail)
+
+    def _unframe(self, buffer: memoryview, count: int) -> tuple[int, int, int]:
+        """Take frames apart, and put together and act on what is in them.
+
+        :return: how much of it was payload; where what is left of that begins in *buffer*, and where it ends.
+        """
+        have = self._have
+        begin, tail, payload = 0, have, 0
+        for piece in self._reader.feed(buffer[have : have + count]):
+            if isinstance(piece, Control):
+                self._control(piece)
+            else:
+                start, size = piece[0] + have, piece[1] - piece[0]
+                if begin == tail:
+                    begin = tail = start
+                elif start != tail:
+                    buffer[tail : tail + size] = buffer[start : start + size]
+                payload += size
+                tail += size
+                begin = self._parse(buffer, begin, tail)
+            if self._outlet.disconnecting:
+                break
+        return payload, begin, tail
 
     def _keep(self, buffer: memoryview, begin: int, tail: int) -> None:
         """Keep what is left of a packet: alone if it is little, else at the front of its buffer."""
@@ -155,17 +171,21 @@ class Inlet:
                 return end
             # opened up just now: what SSH did not parse is the end of what it got
             return self._parse(buffer, end - unparsed, end)
+        outlet, plain, data = self._outlet, _OPENED, mux.data
         opener, channels_go_on = ssh.opener, not ssh.awaits_keys
-        while not self._outlet.disconnecting and (opened := opener.open_next(buffer, begin, end, _OPENED)):
+        while begin < end and not outlet.disconnecting:
+            opened = opener.open_next(buffer, begin, end, plain)
+            if opened is None:
+                break
             begin, until = opened
-            if channels_go_on and _OPENED[1] == DATA:
+            if channels_go_on and plain[1] == DATA:
                 if _WORTH_JOINING <= until < _JOINED and end - begin > _WORTH_JOINING:
                     begin = self._parse_joined(mux, buffer, begin, end, until)
                     opener, channels_go_on = ssh.opener, not ssh.awaits_keys
                     continue
-                mux.data(_OPENED, 1, until)
+                data(plain, 1, until)
             else:
-                self._act(mux, _OPENED[1:until])
+                self._act(mux, plain[1:until])
                 opener, channels_go_on = ssh.opener, not ssh.awaits_keys
         return begin
 

@@ -51,23 +51,25 @@ class Mux:
     :ivar space: the process's, where the data of a packet may be put before `commit`.
     :ivar turns: channels that wait for their turn to send.
     :ivar largest: how much data the next packet may have, B.
+    :ivar busiest: the channel that moved data last; `notice` is told of any other.
+    :ivar is_mixed: whether small packets of several channels were noticed: then nothing more need be.
     """
 
     __slots__ = (
         "_accept",
         "_budget",
-        "_busiest",
         "_changed",
         "_limit",
         "_lost",
-        "_mixed",
         "_mixed_until",
         "_number",
         "_opening",
         "_packet",
         "_pending",
         "_shared_until",
+        "busiest",
         "channels",
+        "is_mixed",
         "largest",
         "owner",
         "space",
@@ -96,8 +98,8 @@ class Mux:
         self._pending = 0
         self._number = 0
         self.turns: deque[Channel] | None = None  # an empty one would be as large as all the rest
-        self._busiest: Channel | None = None
-        self._changed = self._mixed = False
+        self.busiest: Channel | None = None
+        self._changed = self.is_mixed = False
         self._shared_until = self._mixed_until = 0.0
         self._lost: Exception | None = None
 
@@ -152,26 +154,21 @@ class Mux:
 
     # What channels ask for
 
-    def send_small(self, channel: Channel, data: Buffer) -> bool:
-        """Send *data*, at most `ALWAYS_FITS` bytes, as one packet; return whether there is room for more."""
-        if not (self._mixed or channel is self._busiest):
-            self._notice(channel, len(data))
-        self.wire.send(channel.head + len(data).to_bytes(4, "big") + data)
-        return not self.wire.congested
-
     def send_data(self, channel: Channel, data: Buffer) -> None:
         """Send *data*, at most `largest` bytes, as one packet."""
         size = len(data)
-        if size <= ALWAYS_FITS:
-            self.send_small(channel, data)
-        else:
+        if size > ALWAYS_FITS:
             self.space[:size] = data
             self.commit(channel, size)
+            return
+        if not (self.is_mixed or channel is self.busiest):
+            self.notice(channel, size)
+        self.wire.send(channel.head + size.to_bytes(4, "big") + data)
 
     def commit(self, channel: Channel, size: int) -> None:
         """Send the first *size* bytes that are in `space` as one packet."""
-        if not (self._mixed or channel is self._busiest):
-            self._notice(channel, size)
+        if not (self.is_mixed or channel is self.busiest):
+            self.notice(channel, size)
         if size > ALWAYS_FITS and self.largest < ALONE_PACKET:
             self._is_shared(self.wire.seconds())
         _HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
@@ -191,22 +188,22 @@ class Mux:
         if grant := window.renew(now, self.wire.round_trip, alone=not self._is_shared(now)):
             self.wire.send(_TWO.pack(ADJUST, channel.remote, grant))
 
-    def _notice(self, channel: Channel, size: int) -> None:
+    def notice(self, channel: Channel, size: int) -> None:
         """Note that another channel is active now; no clock is asked: this is done for most packets.
 
         Bulk does not mind the large packets of other bulk, but small packets do.
         """
-        if self._busiest is not None:
+        if self.busiest is not None:
             self._changed = True
             if size <= ALWAYS_FITS:
-                self._mixed = True
+                self.is_mixed = True
                 self.largest = SHARED_PACKET
-        self._busiest = channel
+        self.busiest = channel
 
     def _is_shared(self, now: float) -> bool:
         """Return whether more than one channel was active of late, and bring `largest` up to date."""
-        if self._mixed:
-            self._mixed = False
+        if self.is_mixed:
+            self.is_mixed = False
             self._mixed_until = now + SHARED_FOR
         elif now >= self._mixed_until:
             self.largest = ALONE_PACKET
@@ -238,8 +235,8 @@ class Mux:
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
         self.channels.pop(channel.local, None)
-        if self._busiest is channel:
-            self._busiest = None
+        if self.busiest is channel:
+            self.busiest = None
 
     # Messages
 
@@ -283,8 +280,8 @@ class Mux:
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        if not (self._mixed or channel is self._busiest):
-            self._notice(channel, size)
+        if not (self.is_mixed or channel is self.busiest):
+            self.notice(channel, size)
         channel.data_received(packet[begin:end])
 
     def _opened(self, payload: memoryview) -> None:
@@ -369,7 +366,7 @@ class Mux:
         if self.turns:
             self.turns.clear()
         self.turns = None
-        self._busiest = None  # or mux and channel would hold each other
+        self.busiest = None  # or mux and channel would hold each other
         opening, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
         for number, waiting in opening.items():

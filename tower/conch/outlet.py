@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.internet.interfaces import IAddress
 
+from tower.conch.bare import BARE
 from tower.conch.buffers import Batch
 from tower.conch.interfaces import SSH, Writer
 from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Mux
@@ -52,6 +53,7 @@ class Outlet:
     __slots__ = (
         "_backlog",
         "_exchanging",
+        "_framed",
         "_full",
         "_out",
         "_out_size",
@@ -73,6 +75,7 @@ class Outlet:
         self._pipe = pipe
         self._ssh = ssh
         self._writer = writer
+        self._framed = writer is not BARE
         self.mux: Mux | None = None
         self._out: list[bytes] = []
         self._out_size = 0
@@ -108,12 +111,12 @@ class Outlet:
         if _GATHERED.owner is self and _GATHERED.put(data):
             return
         self._out.append(data)
-        self._out_size += len(data)
-        if self._out_size > _BATCH:
-            self._flush()
-        elif not self._turn_is_due:
+        self._out_size = size = self._out_size + len(data)
+        if not self._turn_is_due:
             self._turn_is_due = True
             self._soon(self._turn)
+        if size > _BATCH:
+            self._flush()
 
     def lease(self) -> memoryview:
         """Return the process's buffer for one packet."""
@@ -176,17 +179,19 @@ class Outlet:
         if mux is not None and mux.turns and not self.congested:
             mux.drained()
         self._ssh.rekey_if_due()
-        self._flush()
+        if self._out or _GATHERED.owner is self:
+            self._flush()
 
     def _flush(self) -> None:
         if _GATHERED.owner is self:
             self._ship()
-        if not self._out or self._over:
+        out = self._out
+        if not out or self._over:
             return
-        data = b"".join(self._out)
-        self._out.clear()
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
         self._out_size = 0
-        self._transmit(self._writer.wrap(data))
+        self._transmit(self._writer.wrap(data) if self._framed else data)
 
     def _transmit(self, data: Buffer) -> None:
         size = len(data)
