@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import logged
@@ -54,6 +56,51 @@ class ConfigTests(SynchronousTestCase):
         self.assertEqual((("a", "b=c"),), config.node_metadata)
         self.assertEqual(("metadataService", "configDrive"), config.search_order)
         self.assertEqual((60.0, frozenset("xy")), (config.metadata_timeout, config.public_networks))
+
+    def clouds(self, text: str) -> str:
+        """Write a file of clouds; return what leads to it."""
+        path = Path(self.mktemp())
+        path.write_text(text)
+        return f"[Global]\nuse-clouds = true\nclouds-file = {path}\n"
+
+    def test_clouds(self) -> None:
+        """A login may be in a file of clouds, as OpenStack's own tools have it; ours counts before it."""
+        start = self.clouds(
+            "clouds:\n  other: {}\n  openstack:\n    auth:\n      auth_url: https://k.example:5000\n"
+            "      username: u\n      password: hush\n      project_name: p\n      user_domain_name: U\n"
+            "      project_domain_id: 7\n    region_name: R\n    interface: internal\n    cacert: /ca.pem\n"
+            "    identity_api_version: 3\n    verify: true\n"
+        )
+        config = parse(start)
+        self.assertEqual("https://k.example:5000/v3", config.auth_url)
+        self.assertEqual((Reference("", "u"), Reference("", "U")), (config.user, config.user_domain))
+        self.assertEqual((Reference("", "p"), Reference("7")), (config.project, config.project_domain))
+        self.assertEqual(
+            ("hush", "R", "internal", "/ca.pem"),
+            (config.password, config.region, config.interface, config.ca_file),
+        )
+        self.assertEqual("mine", parse(f"{start}region = mine\n").region)
+        credential = self.clouds(
+            "clouds:\n  prod:\n    auth_type: v3applicationcredential\n    auth:\n      auth_url: https://k/v3\n"
+            "      application_credential_id: c\n      application_credential_secret: hush\n"
+        )
+        self.assertEqual(Reference("c"), parse(f"{credential}cloud = prod\n").credential)
+
+    def test_wrong_clouds(self) -> None:
+        """A file of clouds that does not help is an error that shows nothing of it."""
+        for text, wanted in (
+            ("clouds: [hush]", "there is no cloud openstack"),
+            ("clouds:\n  other: {}", "there is no cloud openstack"),
+            ("a: b: hush", "this is no YAML"),
+            ("clouds:\n  openstack:\n    verify: false", "name the authority with cacert"),
+            ("clouds:\n  openstack:\n    auth:\n      password: [hush]", "password must be a text"),
+            ("clouds:\n  openstack:\n    auth:\n      password: hush", "auth-url is missing"),
+        ):
+            error = self.assertRaises(ConfigurationError, parse, self.clouds(text))
+            self.assertIn(wanted, str(error))
+            self.assertNotIn("hush", str(error))
+        nowhere = "[Global]\nuse-clouds = true\nclouds-file = /nowhere/at/all\n"
+        self.assertIn("No such file", str(self.assertRaises(ConfigurationError, parse, nowhere)))
 
     def test_wrong(self) -> None:
         """What cannot be is told with file and line."""

@@ -344,7 +344,7 @@ class OpenStack:
             raise Refusal(fault(409, "conflictingRequest", message))
         changed = server.metadata | items
         if len(changed) > MOST_ITEMS:
-            message = "Quota exceeded for resources: metadata_items."
+            message = f"Maximum number of metadata items exceeds {MOST_ITEMS}"
             raise Refusal(fault(403, "forbidden", message))
         server.metadata = changed
         for key, value in changed.items():

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.answers import shorten
+from tower.cloud.answers import shorten, what_it_says
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.session import CloudSession
@@ -69,11 +69,12 @@ class Keystone:
 
     def _without_secrets(self, error: CloudAnswerError) -> CloudAnswerError:
         """Return an error that does not repeat what we sent; some services do."""
-        text = str(error)
-        for secret in (self._config.password, self._config.credential_secret):
-            if secret:
-                text = text.replace(secret, "…")
-        return CloudAnswerError(error.code, text, retry_after=error.retry_after)
+        secrets = [each for each in (self._config.password, self._config.credential_secret) if each]
+        said = what_it_says(error.body, secrets)
+        text = f"POST {self._config.auth_url}/auth/tokens answered {error.code}"
+        return CloudAnswerError(
+            error.code, f"{text}: {said}" if said else text, retry_after=error.retry_after
+        )
 
 
 def login_body(config: OpenStackConfig) -> dict[str, Any]:

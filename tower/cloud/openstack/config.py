@@ -10,6 +10,7 @@ from attrs import field, frozen
 from tower.cloud.configtext import ConfigText
 from tower.cloud.endpoints import read_url
 from tower.cloud.gcfg import parse
+from tower.cloud.openstack.clouds import add_cloud
 from tower.cloud.sections import Section, Sections
 from tower.errors import ConfigurationError
 
@@ -41,11 +42,14 @@ KNOWN = {
         "ca-file",
         "os-endpoint-type",
         "tls-insecure",
+        "use-clouds",
+        "clouds-file",
+        "cloud",
         "node-prefix",
         "node-metadata",
     ],
     "Metadata": ["search-order", "request-timeout", "metadata-url", "config-drive"],
-    "Networking": ["public-network-name", "ipv6-support-disabled"],
+    "Networking": ["public-network-name", "internal-network-name", "ipv6-support-disabled"],
     "LoadBalancer": [
         "lb-version",
         "use-octavia",
@@ -102,6 +106,7 @@ class OpenStackConfig:
     :ivar node_prefix: of the names of servers; empty: any name.
     :ivar node_metadata: what servers have among their metadata.
     :ivar public_networks: whose addresses are external ones.
+    :ivar internal_networks: whose addresses count as internal ones; empty: those of all others.
     :ivar with_v6: whether addresses of IPv6 count.
     :ivar search_order: where to look for what is known of the machine we are on.
     :ivar metadata_url: of the metadata service.
@@ -124,6 +129,7 @@ class OpenStackConfig:
     node_prefix: str = ""
     node_metadata: tuple[tuple[str, str], ...] = ()
     public_networks: frozenset[str] = frozenset({"public"})
+    internal_networks: frozenset[str] = frozenset()
     with_v6: bool = True
     search_order: tuple[str, ...] = (CONFIG_DRIVE, METADATA_SERVICE)
     metadata_url: str = METADATA_URL
@@ -143,6 +149,8 @@ def parse_openstack_config(config: ConfigText | None) -> OpenStackConfig:
     sections = parse(config)
     sections.warn_about_unknown(KNOWN)
     section = sections.section("Global")
+    if section.flag("use-clouds"):
+        add_cloud(section)
     if section.flag("tls-insecure"):
         raise section.wrong("tls-insecure", "tls-insecure is not supported: name the authority with ca-file")
     domain = _reference(section, "domain-id", "domain-name")
@@ -181,6 +189,7 @@ def _places(sections: Sections) -> dict[str, Any]:
         "metadata_timeout": _duration(metadata, "request-timeout") or 5.0,
         "config_drive": metadata.text("config-drive"),
         "public_networks": frozenset(networking.texts("public-network-name") or ["public"]),
+        "internal_networks": frozenset(networking.texts("internal-network-name")),
         "with_v6": not networking.flag("ipv6-support-disabled"),
     }
 

@@ -18,7 +18,7 @@ from tower.cloud.token import RefreshedToken
 WANTED = "2.47"
 OLDEST = "2.1"
 
-PAGE_SIZE = 100  # servers; a cloud may have a smaller one
+PAGE_SIZE = 500  # servers; a cloud may have a smaller one
 PAGE_LIMIT = 1000
 
 #: A server, as the API's JSON has it.
@@ -126,7 +126,9 @@ class Nova:
             }
             if body:
                 headers["Content-Type"] = "application/json"
-            return await self._session.request(method, f"{login.compute}{path}", headers=headers, body=body)
+            return await self._session.request(
+                method, f"{login.compute}{path}", headers=headers, body=body, again=_passes
+            )
 
         try:
             return await self._logins.used_for(ask)
@@ -135,6 +137,11 @@ class Nova:
                 raise
         self._version = OLDEST
         return await self._logins.used_for(ask)
+
+
+def _passes(answer: Answer) -> bool:
+    """Tell whether a refusal is a limit of an old Nova, which says with 413 when to come again."""
+    return answer.code == 413 and answer.header("retry-after") is not None
 
 
 def _whole(server: Server) -> Server:

@@ -34,6 +34,8 @@ SHUT_OFF = "SHUTOFF"
 AT_ONCE = 8
 
 _PROVIDER_ID = re.compile(r"openstack://([^/]*)/([^/]+)")
+# Nova says "Maximum number of metadata items exceeds 128", or something of a quota, by its version.
+_FULL = re.compile(r"number of metadata items|quota", re.IGNORECASE)
 _SPECIAL = re.compile(r"[][\\.^$*+?(){}|]")
 
 
@@ -102,6 +104,9 @@ class Servers:
         for network, addresses in sorted((server.get("addresses") or {}).items()):
             for each in addresses or ():
                 outside = each.get("OS-EXT-IPS:type") == "floating" or network in self._config.public_networks
+                inside = self._config.internal_networks
+                if not outside and inside and network not in inside:
+                    continue
                 if address := each.get("addr"):
                     yield NodeAddress(EXTERNAL_IP if outside else INTERNAL_IP, address)
         for key in ("accessIPv4", "accessIPv6"):
@@ -166,7 +171,7 @@ class OpenStackInstances:
             except CloudAnswerError as e:
                 if e.code == 409:
                     busy += 1
-                elif e.code in (403, 413) and "quota" in e.detail.lower():
+                elif e.code in (403, 413) and _FULL.search(e.detail):
                     raise CloudError(f"its metadata are full: remove {PREFIX} items of old keys") from e
                 elif e.code != 404:  # gone since the list was made
                     raise
