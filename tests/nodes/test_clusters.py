@@ -14,6 +14,7 @@ from tests.test_control import NOW
 from tower.budget import Budget
 from tower.cluster import Cluster
 from tower.clusters import Clusters
+from tower.conch.clientkey import KeyUnusable
 from tower.conch.timers import Wheel
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.access import MemberAccesses
@@ -144,6 +145,23 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNot(second, first)
         self.assertEqual(second.tunneler.user, "other")
         self.assertFalse(first.tunneler.running)
+
+    def test_another_key(self) -> None:
+        """Another key and other known hosts count for the next login, and disturb no tunnel."""
+        self.add()
+        first: Any = self.nodes.get("beta")
+        line = first._key.public_line()
+        other = self.folder / "other"
+        self.change(key_file=str(other), key_type="rsa", known_hosts=str(self.folder / "hosts"))
+        self.assertIs(self.nodes.get("beta"), first)
+        self.assertIn("RSA PRIVATE KEY", other.read_text())
+        self.assertEqual(first._login.key().kind, b"ssh-rsa")
+        self.assertNotEqual(first._key.public_line(), line)
+        self.assertEqual([file.path for file in first._login.host_keys._files], [self.folder / "hosts"])
+        self.change(key_file=str(self.folder / "nowhere" / "id"))
+        self.assertRaises(KeyUnusable, first._login.key)
+        self.change(key_file=str(self.folder / "key"))
+        self.assertEqual(first._key.public_line(), line)
 
     def test_looked_at_when_it_comes(self) -> None:
         """When the first tunnel comes the API server is looked for at once, but not for the next one."""

@@ -127,6 +127,19 @@ class GenerateTests(KeyCase):
         self.assertIn("NOT SECURE", line["log_format"])
         self.assertEqual((line["path"], line["mode"]), (str(self.path), 0o644))
 
+    def test_turn_to(self) -> None:
+        """It can become another pair, which counts as a change; the one before is left alone."""
+        self.keys.ensure()
+        line = self.keys.public_line()
+        self.keys.turn_to(self.path, "rsa")
+        self.assertFalse(self.keys.changed())
+        self.keys.turn_to(self.folder / "other", "rsa")
+        self.assertTrue(self.keys.changed())
+        self.keys.ensure()
+        self.assertTrue(self.keys.public_line().startswith(b"ssh-rsa "))
+        self.assertFalse(self.keys.changed())
+        self.assertEqual(self.public.read_bytes(), line)
+
     def test_what_a_crash_left(self) -> None:
         """Drafts of a run that broke off are in nobody's way."""
         for name in ("id.tmp", "id.pub.tmp"):

@@ -37,6 +37,9 @@ _RSA_BITS, _RSA_EXPONENT = 2048, 65537
 #: When a file was written, its size and its inode.
 _Identity: TypeAlias = tuple[int, int, int]
 
+#: What no file is.
+_NEVER: _Identity = (0, 0, 0)
+
 #: The largest public key file that is looked at, B.
 _LARGEST = 64 * 1024
 
@@ -58,6 +61,13 @@ class KeyPairFiles:
         self.kind: Kind = kind
         self._private: tuple[_Identity, ClientKey] | None = None
         self._seen: tuple[_Identity | None, _Identity | None] | None = None
+
+    def turn_to(self, path: str | os.PathLike[str], kind: Kind) -> None:
+        """Be another pair from now on, which counts as one that `changed`."""
+        if Path(path) != self.path:
+            self.path, self.public_path = Path(path), Path(f"{path}.pub")
+            self._private, self._seen = None, (_NEVER, _NEVER)
+        self.kind = kind
 
     def ensure(self) -> None:
         """Make what is missing: the pair, or the public half of a private key that is there.

@@ -22,7 +22,7 @@ from tower.conch.nodetunnel import Login, NodeTunnel
 from tower.conch.nodetunnels import NodeTunnels
 from tower.conch.usualhosts import UsualHosts
 from tower.connecting import connect
-from tower.errors import TowerError
+from tower.errors import ConfigurationError, TowerError
 from tower.nodes.access import MemberAccesses
 from tower.nodes.gate import Gate
 from tower.nodes.health import member_health
@@ -64,6 +64,9 @@ _CHANGES_ALONE = frozenset(
         "kubelet_insecure",
         "targets",
         "allow_system",
+        "key_file",
+        "key_type",
+        "known_hosts",
     }
 )
 
@@ -118,14 +121,14 @@ class NodeCluster:
             why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
         )
         user = cut_user(self.spec.user)
-        login = Login(user, self._key.private, self._host_keys())
+        self._login = Login(user, self._key.private, self._host_keys())
         self.tunnels = NodeTunnels(
             around.reactor,
             lambda node: NodeTunnel(
                 around.sockets,
                 around.wheel,
                 node,
-                login,
+                self._login,
                 around.budget,
                 epoch=around.epoch,
                 keepalive=min(around.keepalive, KEEPALIVE_INTERVAL),
@@ -212,10 +215,24 @@ class NodeCluster:
             return False
         self.cluster = cluster
         if spec != self.spec:
-            self.spec = spec
+            before, self.spec = self.spec, spec
+            self._take_login(before)
             self._settle()
             self.tunneler.hurry()
         return True
+
+    def _take_login(self, before: SSHSpec) -> None:
+        """Log in with the key and by the known hosts of the record from now on; what is open stays open."""
+        if self.spec.known_hosts != before.known_hosts:
+            self._login = evolve(self._login, host_keys=self._host_keys())
+        if (self.spec.key_file, self.spec.key_type) == (before.key_file, before.key_type):
+            return
+        self._key.turn_to(self.spec.key_file, self.spec.key_type)
+        try:
+            self._key.ensure()
+        except ConfigurationError as e:
+            # each node says so, too, as soon as it is dialled
+            self._log.error("{cluster}: {problem}", cluster=self.cluster.name, problem=str(e))
 
     async def try_credential(self) -> None:
         """Find out whether the API server knows the member's credential; see `Gate.is_refused`."""
