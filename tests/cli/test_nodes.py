@@ -288,6 +288,12 @@ class ShowTests(NodesTestCase):
         ):
             self.assertRegex(said, f"(?m)^{pattern}$")
         self.assertLessEqual(max(len(line) for line in said.splitlines() if KEY not in line), 100)
+        refused = [NodeStatus("n1", f"n1:{port}", "failed", NOW, error="refused") for port in (22, 23)]
+        self.ssh["gamma"] = SSHStatus(tuple(refused))
+        self.good("cluster", "add", "gamma", *self.least, "--nodes", "n1:22,n1:23")
+        said_of_two = self.good("cluster", "show", "gamma")
+        for address in ("n1:22", "n1:23"):  # one name does not tell them apart
+            self.assertRegex(said_of_two, f"(?m)^{address}   refused$")
         whole = json.loads(self.good("cluster", "show", "beta", "-o", "json"))
         self.assertEqual(whole["status"]["ssh"]["usableNodes"], 1)
         self.good("cluster", "set", "beta", "--nodes", ",".join(f"n{n}" for n in range(9)))

@@ -87,7 +87,7 @@ def _clusters(commands: Commands[Parser]) -> None:
             "change how the nodes of a cluster of type ssh are reached",
             "An empty value takes one away, as does NAME= for a target.",
         ),
-        ("show", clusters.show, "show one cluster, its conditions and its agents", ""),
+        ("show", clusters.show, "show one cluster, its conditions, and its agents or nodes", ""),
         ("enable", clusters.enable, "let a cluster be used again", ""),
         (
             "disable",

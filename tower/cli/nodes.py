@@ -76,7 +76,11 @@ _FLAGS: Sequence[_Flag] = (
         os.path.abspath,
     ),
     _Flag(
-        "nodes", "nodes", "H:P,...", "the nodes; without any of these four, its API server lists them", _list
+        "nodes",
+        "nodes",
+        "H:P,...",
+        "the nodes; without this, a file of nodes and a cloud provider its API server lists them",
+        _list,
     ),
     _Flag("nodes-file", "nodesFile", "F", "file with one node in a line", os.path.abspath),
     _Flag("cloud-provider", "cloudProvider", "NAME", "cloud that lists the nodes and installs the key"),

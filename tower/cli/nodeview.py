@@ -48,7 +48,14 @@ def node_tables(client: Client, name: str) -> str:
     rows = [row["cells"] for row in answer.get("rows") or []]
     if not rows:
         return "no nodes are known yet"
-    errors = [(row[0], row[titles.index("Error")]) for row in rows if row[titles.index("Error")]]
+    names = [row[0] for row in rows]
+    # by its address where its name, which is mostly its host, is another one's too
+    calls = [row[titles.index("Address")] if names.count(row[0]) > 1 else row[0] for row in rows]
+    errors = [
+        (call, row[titles.index("Error")])
+        for call, row in zip(calls, rows, strict=True)
+        if row[titles.index("Error")]
+    ]
     tables = [output.table(answer)]
     if errors:
         tables.append(output.columns(("Node", "Error"), errors))
