@@ -20,7 +20,7 @@ from tests.cloud.standins.openstack import PASSWORD
 
 from .backends import Backend
 from .harness import Tower
-from .node_fleet_kit import CLUSTER, NodeFleet, ssh_status, wait_until_open, works
+from .node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, wait_until_open, works
 from .programs import LOOPBACK, Program, free_port, wait_for
 from .sshd import Sshd, write_key
 
@@ -100,6 +100,7 @@ class CloudClusterTests(SynchronousTestCase):
         self.key.with_suffix(".fresh.pub").write_text(f"{line}\n")
         fresh.rename(self.key)
         self.key.with_suffix(".fresh.pub").rename(self.key.with_suffix(".pub"))
+        look_now(self.tower)
         wait_for(
             "the new key at the nodes, beside the old one",
             lambda: all(
