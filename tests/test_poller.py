@@ -55,6 +55,7 @@ class PollerTests(SynchronousTestCase):
         """Make a reactor, a poller in it, and two descriptors."""
         self.reactor = SocketReactor()
         self.poller = Poller(self.reactor)
+        self.addCleanup(self.poller.connectionLost, Failure(ConnectionLost()))
         pairs = [socket_pair(), socket_pair()]
         for pair in pairs:
             for end in pair:
