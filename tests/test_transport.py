@@ -53,6 +53,27 @@ class Noting(Protocol):
         self.lost = reason
 
 
+class Hasty(Protocol):
+    """Closes as soon as it gets something.
+
+    :ivar events: what happened, in order.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        """See Protocol."""
+        assert self.transport is not None
+        self.events.append("data")
+        self.transport.abortConnection()
+        self.events.append("through")
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See Protocol."""
+        self.events.append("lost")
+
+
 @implementer(IHalfCloseableProtocol)
 class HalfClosing(Noting):
     """Knows half closes."""
@@ -218,6 +239,19 @@ class ProtocolTests(TransportTestCase):
         """What protocols like to set is set already."""
         self.transport.setTcpNoDelay(enabled=True)
         self.transport.setTcpKeepAlive(enabled=True)
+
+
+class EndingTests(SynchronousTestCase):
+    """A connection that is lost while the protocol gets bytes."""
+
+    def test_not_before_it_is_through(self) -> None:
+        """The protocol hears of it when it is through with them, whether they came first or later."""
+        for first, later in ((b"bye", b""), (b"", b"bye")):
+            pipe, protocol = FakePipe(), Hasty()
+            PipeTransport(pipe, protocol, first).start()
+            if later:
+                pipe.deliver(later)
+            self.assertEqual(protocol.events, ["data", "through", "lost"])
 
 
 class ProducerTests(TransportTestCase):

@@ -47,6 +47,8 @@ class PipeTransport:
         self._held = False
         self._pulling = self._pulled = False
         self._released = False
+        self._delivering = False
+        self._reason: Exception | None = None
 
     def start(self) -> None:
         """Connect the protocol and let bytes flow, unless it pauses at once."""
@@ -62,7 +64,7 @@ class PipeTransport:
         """Let bytes flow, unless the protocol has paused."""
         if self._first and not (self._released or self._held or self.disconnecting or self.disconnected):
             first, self._first = self._first, b""
-            self._protocol.dataReceived(first)
+            self._deliver(first)
         if not (self._released or self._held):
             self.pipe.resume()
 
@@ -77,7 +79,22 @@ class PipeTransport:
 
     def received(self, data: memoryview) -> None:
         """Give the protocol its bytes."""
-        self._protocol.dataReceived(bytes(data))
+        self._deliver(bytes(data))
+
+    def _deliver(self, data: bytes) -> None:
+        """Give the protocol bytes; that the connection is lost it hears when it is through with them.
+
+        Twisted's transports see to that, and its TLS stumbles without.
+        """
+        outer, self._delivering = self._delivering, True
+        try:
+            self._protocol.dataReceived(data)
+        finally:
+            self._delivering = outer
+            reason = self._reason
+            if reason is not None and not outer:
+                self._reason = None
+                self._tell(reason)
 
     def ended(self) -> None:
         """Half close as Twisted does it: tell a protocol that knows it, close for any other."""
@@ -120,6 +137,12 @@ class PipeTransport:
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.stopProducing()
+        if self._delivering:
+            self._reason = reason
+        else:
+            self._tell(reason)
+
+    def _tell(self, reason: Exception) -> None:
         if self._released:
             return
         clean = self._clean or self.disconnecting
