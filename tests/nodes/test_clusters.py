@@ -200,8 +200,11 @@ class NodeClustersTests(SynchronousTestCase):
         self.look()
         self.assertEqual(self.said("MemberCredential"), ("False", "Unusable", running.gate.problem))
         self.assertEqual(self.nodes.status("beta").last_error, running.gate.problem)  # type: ignore[union-attr]
+        looks: list[bool] = []
+        running.tunnels.check = lambda: looks.append(True)  # type: ignore[method-assign]
         self.successResultOf(self.clusters.change("beta", lambda cluster: cluster, access=ACCESS))
         self.assertEqual(running.gate.problem, "")
+        self.assertEqual(looks, [True])
         self.assertIn(b"of-beta", running.gate.upstream().credential_line)
         self.look()
         self.assertEqual(

@@ -251,6 +251,7 @@ class NodeCluster:
         if self.kubelets is not None:
             self.kubelets.draining = True
         self.kubelets = self.way.kubelets = self._kubelets()
+        self.tunnels.check()  # what was wrong with the credential before is so no more
 
     def _kubelets(self) -> Kubelets | None:
         if not self.spec.kubelet_port:
