@@ -66,7 +66,7 @@ class NodeOptionsTests(SynchronousTestCase):
         """What is missing or does not go together is named, with the cure."""
         for words, wanted in (
             (("--ssh-keyfile=/k",), ("--ssh-keyfile", "--ssh-user")),
-            (("--nodes=h1",), ("--nodes", "--ssh-user")),
+            (("--nodes=h1,h2",), ("--nodes 'h1,h2'", "--ssh-user")),
             (("--ssh-user=core", "--nodes=h1"), ("--ssh-keyfile is missing",)),
             (BASE, ("which nodes", "--nodes-file")),
             ((*BASE, "--nodes=h1", "--cloud-provider=gce"), ("--nodes and --cloud-provider",)),

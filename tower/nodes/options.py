@@ -96,7 +96,8 @@ class NodeOptions(EnvironmentOptions):
         if not self["ssh-user"]:
             for name in _NEED_USER:
                 if self[name]:
-                    raise OptionError(name, str(self[name]), "has no meaning without --ssh-user: give both")
+                    given = ",".join(self[name]) if name == "nodes" else str(self[name])
+                    raise OptionError(name, given, "has no meaning without --ssh-user: give both")
             return
         if not self["ssh-keyfile"]:
             raise usage.UsageError(
