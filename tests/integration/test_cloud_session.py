@@ -24,6 +24,8 @@ from tower.cloud.exchange import BODY_LIMIT
 from tower.cloud.session import CloudSession
 from tower.pki import Authority
 
+from .test_ways import NAME, Server, connect_proxy
+
 reactor: Any = _reactor
 
 PATIENCE = 10.0  # s for what should happen at once
@@ -71,6 +73,12 @@ class Cloud(Resource):
                 reactor.callLater(0, write)
 
         write()
+
+
+def say_nothing(connection: socket.socket) -> None:
+    """Be an HTTP proxy that does not answer."""
+    while connection.recv(4096):
+        pass
 
 
 class SessionTests(TestCase):
@@ -136,6 +144,46 @@ class SessionTests(TestCase):
         said = await self.error(self.session(own), url)
         self.assertEqual(said, f"GET {url}: its certificate is for other names")
         self.assertEqual(self.cloud.asked, [])
+
+    async def test_http_proxy(self) -> None:
+        """By HTTPS a cloud is reached through the environment's HTTP proxy, and verified all the same."""
+        between = Server(connect_proxy)
+        self.addCleanup(between.close)
+        environ = {"https_proxy": f"http://127.0.0.1:{between.port}"}
+        own = authority(now=time.time())
+        url = self.serve(own, NAME).replace("127.0.0.1", NAME)
+        session = self.session(own, environ=environ)
+        body = bytes(range(256)) * 4096
+        answer: Answer = await session.request("POST", f"{url}/x", body=body)
+        self.assertEqual((answer.code, answer.body, between.served), (200, body, 1))
+        stranger = self.session(authority("other", now=time.time()), environ=environ)
+        self.assertEqual(await self.error(stranger, url), f"GET {url}: TLS: certificate verify failed")
+        said = await self.error(session, "https://elsewhere.test/")
+        self.assertIn(f"the HTTP proxy 127.0.0.1:{between.port} answered CONNECT with 403 Forbidden", said)
+        self.assertEqual((between.served, self.cloud.asked), (3, ["/x"]))
+
+    async def test_http_proxy_given_up(self) -> None:
+        """What is not waited for any longer is closed at the proxy, too, and so at the cloud."""
+        between = Server(connect_proxy)
+        self.addCleanup(between.close)
+        own = authority(now=time.time())
+        url = self.serve(own, NAME).replace("127.0.0.1", NAME)
+        environ = {"HTTPS_PROXY": f"127.0.0.1:{between.port}"}
+        session = self.session(own, environ=environ, timeout=1.0)
+        self.assertIn("no answer within 1 s", await self.error(session, f"{url}/silent"))
+        await self.cloud.lost.addTimeout(PATIENCE, reactor)
+        mute = Server(say_nothing)
+        self.addCleanup(mute.close)
+        session = self.session(own, environ={"HTTPS_PROXY": f"127.0.0.1:{mute.port}"}, timeout=0.5)
+        self.assertIn("no answer within 0.5 s", await self.error(session, url))
+
+    async def test_plain(self) -> None:
+        """What is asked by plain HTTP, as metadata services are, never comes to the HTTP proxy."""
+        environ = dict.fromkeys(
+            ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:1"
+        )
+        answer = await self.session(environ=environ).request("GET", self.serve())
+        self.assertEqual(answer.body, b"fine")
 
     async def test_ipv6(self) -> None:
         """A server may have an IPv6 address."""

@@ -17,6 +17,7 @@ from tests.pipes import FakePipe
 from tests.web.test_pinning import family, server_context
 from tower.connecting import ConnectFailed
 from tower.tls import TLSSession
+from tower.web.byproxy import LONGEST_HEAD
 from tower.web.clientsocket import LONGEST_ANSWER
 from tower.web.dial import ANSWER_TIMEOUT, Backoff, Dialer, DialFailed, NotSpoken
 from tower.web.pinning import key_hash
@@ -337,7 +338,7 @@ class DialerTests(SynchronousTestCase):
             (b"HTTP/1.1 403\r\n\r\n", "CONNECT with 403"),
             (b"SSH-2.0\r\n\r\n", "as an HTTP proxy does"),
             (b"HTTP/1.1 200 OK\r\n\r\nmore", "more than its answer"),
-            (b"x" * (LONGEST_ANSWER + 1), "does not end"),
+            (b"x" * (LONGEST_HEAD + 1), "does not end"),
         ):
             dialled = self.dial(proxy=proxy)
             self.pipes[-1].deliver(said)

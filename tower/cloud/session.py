@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
@@ -46,8 +47,9 @@ class CloudSession:
     :param attempts: most of them, for one request.
     :param deadline: for a request with all its attempts and waits, s.
     :param ca_file: authorities in PEM that verify the cloud; empty: the system's.
+    :param environ: may name an HTTP proxy on the way to the cloud; see `tower.cloud.ways`.
     :param now: returns the time of day, s since the epoch.
-    :raise ConfigurationError: there are no authorities in *ca_file*.
+    :raise ConfigurationError: there are no authorities in *ca_file*, or a proxy that we cannot use.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class CloudSession:
         attempts: int = 5,
         deadline: float = 120.0,
         ca_file: str = "",
+        environ: Mapping[str, str] = os.environ,
         now: Callable[[], float] = time.time,
         log: Logger | None = None,
     ) -> None:
         self._reactor = reactor
-        self._agent = agent or verifying_agent(reactor, timeout, ca_file)
+        self._agent = agent or verifying_agent(reactor, timeout, ca_file, environ)
         self._rng = rng or random.SystemRandom()
         self._timeout = timeout
         self._attempts = attempts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +13,28 @@ from twisted.internet.ssl import Certificate, trustRootFromCertificates
 from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionPool
 from twisted.web.iweb import IAgent
 
+from tower.cloud.ways import Ways
 from tower.errors import ConfigurationError
 
 #: Largest file of authorities, B.
 _FILE_LIMIT = 4 << 20
 
 
-def verifying_agent(reactor: Any, connect_timeout: float, ca_file: str = "") -> IAgent:
+def verifying_agent(
+    reactor: Any, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
+) -> IAgent:
     """Return an agent that has a connection of its own for each request, so that nothing is left open.
 
     :param connect_timeout: s.
     :param ca_file: authorities in PEM; empty: the system's.
-    :raise ConfigurationError: there are none in the file.
+    :param environ: may name an HTTP proxy; see `Ways`.
+    :raise ConfigurationError: there are none in the file, or a proxy that we cannot use.
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
     policy = BrowserLikePolicyForHTTPS(_authorities(ca_file) if ca_file else None)
-    return Agent(reactor, policy, connectTimeout=connect_timeout, pool=pool)
+    ways = Ways(reactor, policy, connect_timeout, environ)
+    agent: IAgent = Agent.usingEndpointFactory(reactor, ways, pool)
+    return agent
 
 
 def _authorities(path: str) -> Any:

@@ -14,7 +14,7 @@ from tower.errors import TowerError
 from tower.pipes import Pipe
 from tower.web.serverurl import ServerURL
 
-#: Longest head of an answer that is read, from an HTTP proxy or to the handshake, B.
+#: Longest head of an answer to the handshake that is read, B.
 LONGEST_ANSWER = 16 * 1024
 
 #: Answers of something in front of the proxy: the proxy itself cannot be asked now.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -14,12 +13,12 @@ from twisted.python.failure import Failure
 
 from tower.connecting import ConnectFailed, connect
 from tower.connection import Connection
-from tower.pipes import Pipe
 from tower.tlsconnection import TLSConnection
 from tower.transport import PipeTransport
 from tower.v1.config import KUBESPHERE_V1
 from tower.web.agents import TOWER_V2
-from tower.web.clientsocket import LONGEST_ANSWER, ClientSocket, DialFailed, NotSpoken
+from tower.web.byproxy import led_on
+from tower.web.clientsocket import ClientSocket, DialFailed, NotSpoken
 from tower.web.pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.web.serverurl import HTTPProxy, ServerURL
 
@@ -61,64 +60,6 @@ class Backoff:
     def reset(self) -> None:
         """Begin with the first wait again: a connection was good."""
         self._next = self._first
-
-
-class _ConnectAnswer:
-    """The receiver that waits for an HTTP proxy's answer to CONNECT.
-
-    :ivar done: fires with None when the way is open.
-    """
-
-    def __init__(self, pipe: Pipe, proxy: HTTPProxy) -> None:
-        self._pipe = pipe
-        self._proxy = proxy
-        self._head = b""
-        self._settled = False
-        self.done: Deferred[None] = Deferred(lambda _: pipe.abort())
-
-    def start(self, request: bytes) -> None:
-        """Ask."""
-        self._pipe.receiver = self
-        self._pipe.send(request)
-        self._pipe.resume()
-
-    def received(self, data: memoryview) -> None:
-        """Read the head of the answer; behind it nothing can come before we have sent more."""
-        self._head += bytes(data)
-        end = self._head.find(b"\r\n\r\n")
-        if end < 0:
-            if len(self._head) > LONGEST_ANSWER:
-                self._fail("answered CONNECT with a head that does not end")
-            return
-        status = re.match(rb"HTTP/1\.[01] ([0-9]{3})(?: ([ -~]*))?\r\n", self._head)
-        if status is None:
-            self._fail("does not answer CONNECT as an HTTP proxy does")
-        elif not status.group(1).startswith(b"2"):
-            text = b" ".join(part for part in status.groups() if part).decode("ascii")
-            self._fail(f"answered CONNECT with {text}")
-        elif end + 4 != len(self._head):
-            self._fail("sent more than its answer to CONNECT")
-        elif not self._settled:
-            self._settled = True
-            self._pipe.pause()
-            self.done.callback(None)
-
-    def ended(self) -> None:
-        """Give up."""
-        self._fail("closed the connection")
-
-    def drained(self) -> None:
-        """The request is small."""
-
-    def closed(self, reason: Exception) -> None:
-        """Give up."""
-        self._fail(f"closed the connection: {reason}")
-
-    def _fail(self, text: str) -> None:
-        if not self._settled:
-            self._settled = True
-            self.done.errback(DialFailed(f"the HTTP proxy {self._proxy} {text}"))
-            self._pipe.abort()
 
 
 class _Securing:
@@ -227,9 +168,7 @@ class Dialer:
                 self._reactor, url.host, url.port, tls=tls, server_hostname=url.host, timeout=CONNECT_TIMEOUT
             )
         connection = await self._connect(self._reactor, proxy.host, proxy.port, timeout=CONNECT_TIMEOUT)
-        answer = _ConnectAnswer(connection, proxy)
-        answer.start(proxy.request(url))
-        await self._within(answer.done, f"the HTTP proxy {proxy} did not answer")
+        await self._within(led_on(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
         if tls is None:
             return connection
         return await _secured(self._reactor, connection, tls, url.host)

@@ -72,7 +72,8 @@ class AWS(Provider["Instances", "Zones"]):
         """See `Provider.session`."""
         if self._ask is not None:
             return self._ask(reactor)
-        return CloudSession(reactor, ca_file=self._environ.get("AWS_CA_BUNDLE", ""))
+        authorities = self._environ.get("AWS_CA_BUNDLE", "")
+        return CloudSession(reactor, ca_file=authorities, environ=self._environ)
 
     def compose(self, reactor: Any, session: CloudSession) -> tuple[Instances, Zones]:
         """See `Provider.compose`."""
