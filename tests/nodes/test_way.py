@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -143,6 +143,14 @@ class WayTests(SynchronousTestCase):
         assert isinstance(error, StreamRefused)
         self.assertEqual(error.code, "no-such-target")
         self.assertIn("--target mysql=HOST:PORT", str(error))
+
+    def test_what_a_node_may_not(self) -> None:
+        """A node whose sshd forwards nothing is none to get through, for users who may do all they like."""
+        self.tunnels.dial = lambda host, port: fail(StreamRefused("not-allowed", "sshd says no", 1))  # type: ignore[method-assign]
+        self.way.targets = {"postgres": ("10.0.0.5", 5432)}
+        for target in ("kubernetes", "postgres"):
+            error: Any = self.failureResultOf(self.way.open(target), StreamRefused).value
+            self.assertEqual((error.code, error.reason, str(error)), ("unreachable", 1, "sshd says no"))
 
     def test_kubelets(self) -> None:
         """Kubelets are targets by the name of their node, where they are any."""

@@ -346,7 +346,7 @@ def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
         return StreamRefused(
             "not-allowed",
             f"{named(node)} may not connect us to {target} ({said}): its sshd needs AllowTcpForwarding "
-            "yes, and PermitOpen, if it has that, has to name it",
+            "yes, and PermitOpen there or permitopen in authorized_keys, where there is one, has to name it",
             reason,
         )
     code = "failed"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
 from twisted.internet.defer import Deferred, fail
+from twisted.python.failure import Failure
 
 from tower.conch.opening import StreamRefused
 from tower.nodes.gate import Dialler, Gate
@@ -87,6 +88,10 @@ class NodeWay:
         return None
 
     def open(self, target: str) -> Deferred[Any]:
+        """Open a stream as `_open` does; that a node may not connect is nothing that the user may not."""
+        return self._open(target).addErrback(_not_reached)
+
+    def _open(self, target: str) -> Deferred[Any]:
         """Open a stream to ``kubernetes``, to ``kubelet/<node>``, where TLS is up then, or to a named target.
 
         :raise StreamRefused: through the Deferred.
@@ -114,3 +119,10 @@ class NodeWay:
     def close(self, reason: str) -> None:
         """Close it."""
         self._on_close(reason)
+
+
+def _not_reached(failure: Failure) -> None:
+    error = failure.value
+    if isinstance(error, StreamRefused) and error.code == "not-allowed":
+        raise StreamRefused("unreachable", str(error), error.reason) from None
+    failure.raiseException()
