@@ -25,7 +25,7 @@ def read_url(
     url = section.text(key) or default
     if not re.fullmatch(r"https?://[^/?#\s@]+(/[^?#\s]*)?(\?[^#\s]*)?", url) or ("?" in url and not query):
         raise section.wrong(key, f"{key} is no URL of a service: https://HOST/PATH")
-    if shows_secrets and url.startswith("http://") and not _is_here(urlsplit(url).hostname or ""):
+    if shows_secrets and url.startswith("http://") and not is_here(urlsplit(url).hostname or ""):
         _log.warn(
             "NOT SECURE: {key} is not https://: whoever is on the way to {host} can read our credentials",
             key=key,
@@ -34,7 +34,7 @@ def read_url(
     return url if "?" in url else url.rstrip("/")
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Tell whether what is sent to *host* stays on this machine."""
     try:
         return ip_address(host).is_loopback

@@ -80,6 +80,14 @@ class MetadataTokenTests(GCETestCase):
             with self.assertRaisesRegex(CloudError, "^the metadata service gave no token that can be read$"):
                 self.names(self.cloud)
 
+    def test_silence(self) -> None:
+        """Where nobody answers as a metadata service that is known within half a minute."""
+        self.gce.resource.faults.append(Fault(None, 99, "/computeMetadata/"))
+        before = self.clock.seconds()
+        with self.assertRaisesRegex(CloudError, "no answer within 5 s"):
+            self.names(self.cloud)
+        self.assertLess(self.clock.seconds() - before, 30)
+
     def test_project(self) -> None:
         """The project is that of the machine we are on, where nobody names one; it is asked once."""
         cloud = self.provider("", CONFIG.replace(f"project-id = {PROJECT}\n", ""))

@@ -37,6 +37,8 @@ SCOPES = {
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/compute",
 }
+IDENTITY = "eyJhbGciOiJSUzI1NiJ9.of-somebody-else.s1gnature"
+POOL = "//iam.googleapis.com/projects/42/locations/global/workloadIdentityPools/p/providers/q"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ACCOUNT = "tower@demo-project.iam.gserviceaccount.com"
 
@@ -192,6 +194,7 @@ class GCE:
         self.zone = "europe-west1-b"
         self.operations: dict[str, Operation] = {}
         self.tokens: dict[str, float] = {}
+        self.federated: set[str] = set()
         self._numbers = count(1)
         self.resource = RestResource(self._answer)
 
@@ -221,6 +224,12 @@ class GCE:
             return self._metadata_service(ask)
         if ask.path == "/token":
             return self._grant(ask)
+        if ask.path == "/sts":
+            return self._trade(ask)
+        if ask.path == f"/v1/projects/-/serviceAccounts/{ACCOUNT}:generateAccessToken":
+            return self._impersonate(ask)
+        if ask.path == "/identity":
+            return Reply(200, {"value": IDENTITY})
         if ask.path == "/alternate-token":
             return self._alternate(ask)
         self._check_token(ask)
@@ -329,7 +338,8 @@ class GCE:
     def _filtered(text: str, machines: list[Machine]) -> list[Machine]:
         if not text:
             return machines
-        match = re.fullmatch(r'name eq "([^"]*)"', text)
+        # What a backslash means in quotes is not documented.
+        match = re.fullmatch(r'name eq "([^"\\]*)"', text)
         if match is None:
             raise Refusal(error(400, "invalid", f"Invalid value for field 'filter': '{text}'."))
         return [each for each in machines if re.fullmatch(match[1], each.name)]
@@ -451,6 +461,44 @@ class GCE:
             raise Refusal(Reply(400, refusal)) from mistake
         token, life = self._issue()
         return Reply(body={"access_token": token, "expires_in": int(life), "token_type": "Bearer"})
+
+    def _trade(self, ask: Ask) -> Reply:
+        form = {name: values[-1] for name, values in parse_qs(ask.body.decode()).items()}
+        wanted = {
+            "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+            "requested_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+            "audience": POOL,
+        }
+        if any(form.get(key) != value for key, value in wanted.items()) or not form.get("scope"):
+            raise Refusal(Reply(400, {"error": "invalid_request", "error_description": "Invalid request."}))
+        if form.get("subject_token") != IDENTITY:
+            said = {"error": "invalid_grant", "error_description": f"not for us: {form.get('subject_token')}"}
+            raise Refusal(Reply(400, said))
+        token, life = self._issue()
+        if form["scope"] == "https://www.googleapis.com/auth/cloud-platform":
+            self.federated.add(token)
+        kind = wanted["requested_token_type"]
+        return Reply(
+            body={
+                "access_token": token,
+                "issued_token_type": kind,
+                "token_type": "Bearer",
+                "expires_in": int(life),
+            }
+        )
+
+    def _impersonate(self, ask: Ask) -> Reply:
+        self._check_token(ask)
+        said = ask.json()
+        if ask.headers["authorization"].partition(" ")[2] not in self.federated:
+            raise Refusal(error(403, "forbidden", "Request had insufficient authentication scopes."))
+        if not set(said.get("scope", ())) & SCOPES or not re.fullmatch(r"\d{1,4}s", said.get("lifetime", "")):
+            raise Refusal(error(400, "invalid", "Request contains an invalid argument."))
+        token, life = self._issue()
+        date = formatdate(self._seconds(), usegmt=True)
+        body = {"accessToken": token, "expireTime": _rfc3339(self._seconds() + life)}
+        return Reply(200, body, {"Date": date})
 
     def _check_assertion(self, assertion: str, ask: Ask) -> None:
         head, claims, signature = assertion.split(".")

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from attrs import field, frozen
 from twisted.logger import Logger
 
 from tower.cloud.configtext import ConfigText
+from tower.cloud.endpoints import is_here
 from tower.cloud.errors import CloudConfigError
 
 #: Where a machine of Azure's finds its metadata service.
@@ -98,21 +98,13 @@ def read_azure_config(config: ConfigText, environ: Mapping[str, str] = os.enviro
         **login_of,
     )
     for url in (found.login, found.manager):
-        if url.startswith("http://") and not _is_here(urlsplit(url).hostname or ""):
+        if url.startswith("http://") and not is_here(urlsplit(url).hostname or ""):
             _log.warn(
                 "NOT SECURE: {url} is not https://: whoever is on the way can read our credentials", url=url
             )
     if found.group.endswith("."):
         raise given.wrong("resourceGroup", "resourceGroup is not valid")
     return found
-
-
-def _is_here(host: str) -> bool:
-    """Tell whether what is sent to *host* stays on this machine."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _login(given: _Keys, environ: Mapping[str, str]) -> dict[str, Any]:

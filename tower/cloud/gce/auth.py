@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
@@ -50,15 +51,20 @@ class ServiceAccount:
 
         :raise ConfigurationError: it is none; the text has nothing of the key.
         """
-        try:
-            said = json.loads(Path(path).read_bytes())
-        except OSError as e:
-            raise ConfigurationError(f"{path}: {e.strerror}") from None
-        except ValueError:
-            raise ConfigurationError(f"{path}: not JSON") from None
-        kind = said.get("type") if isinstance(said, dict) else None
+        return cls.read(path, read_credentials(path))
+
+    @classmethod
+    def read(cls, path: str, said: Mapping[str, Any]) -> ServiceAccount:
+        """Return the account that *said* describes.
+
+        :param path: where it was read, for errors.
+        :raise ConfigurationError: it describes none; the text has nothing of the key.
+        """
+        kind = said.get("type")
         if kind != "service_account":
-            raise ConfigurationError(f"{path}: a key of type service_account is wanted, not {str(kind)[:40]}")
+            raise ConfigurationError(
+                f"{path}: a key of type service_account, or external_account, is wanted, not {str(kind)[:40]}"
+            )
         try:
             key = load_pem_private_key(said["private_key"].encode(), None)
             email = str(said["client_email"])
@@ -88,30 +94,12 @@ class ServiceAccount:
         signed = f"{_part(head)}.{_part(claims)}"
         return f"{signed}.{_encode(self.key.sign(signed.encode(), PKCS1v15(), SHA256()))}"
 
-
-class AccountTokens:
-    """Trades assertions of a service account for tokens; its key is read anew each time.
-
-    :param path: of the account's key.
-    :param now: tells the time, s since the epoch.
-    """
-
-    def __init__(self, session: CloudSession, path: str, now: Callable[[], float] = time.time) -> None:
-        self._session = session
-        self._path = path
-        self._now = now
-
-    async def fetch(self) -> Fetched:
-        """Return a token and how long it lasts, s."""
-        account = ServiceAccount.load(self._path)
-        form = urlencode({"grant_type": GRANT, "assertion": account.assertion(self._now())})
+    async def token(self, session: CloudSession, now: Callable[[], float]) -> Fetched:
+        """Trade an assertion for a token; return it and how long it lasts, s."""
+        form = urlencode({"grant_type": GRANT, "assertion": self.assertion(now())})
         headers = [("Content-Type", "application/x-www-form-urlencoded")]
-        answer = await self._session.request("POST", account.token_uri, headers=headers, body=form.encode())
-        try:
-            said: Any = answer.json()
-            return str(said["access_token"]), float(said["expires_in"])
-        except (KeyError, ValueError, TypeError):
-            raise CloudError("the token service gave no token that can be read") from None
+        answer = await session.request("POST", self.token_uri, headers=headers, body=form.encode())
+        return read_token(answer)
 
 
 class AlternateTokens:
@@ -140,14 +128,49 @@ class AlternateTokens:
         """Return a token and how long it lasts, s."""
         headers = [("Authorization", f"Bearer {await self._first.get()}")]
         answer = await self._session.request("POST", self._url, headers=headers, body=self._body)
-        try:
-            said: Any = answer.json()
-            until = datetime.fromisoformat(said["expireTime"])
-            return str(said["accessToken"]), until.timestamp() - (
-                self._now() if answer.date is None else answer.date
-            )
-        except (KeyError, ValueError, TypeError):
-            raise CloudError("the token service gave no token that can be read") from None
+        return read_dated_token(answer, self._now)
+
+
+def read_credentials(path: str) -> dict[str, Any]:
+    """Return what stands in a file with credentials.
+
+    :raise ConfigurationError: nothing that can be read; the text has nothing of it.
+    """
+    try:
+        said = json.loads(Path(path).read_bytes())
+    except OSError as e:
+        raise ConfigurationError(f"{path}: {e.strerror}") from None
+    except ValueError:
+        raise ConfigurationError(f"{path}: not JSON") from None
+    if not isinstance(said, dict):
+        raise ConfigurationError(f"{path}: not an object in JSON")
+    return said
+
+
+def read_token(answer: Answer) -> Fetched:
+    """Return the token in an answer of OAuth's form, and how long it lasts, s.
+
+    :raise CloudError: there is none.
+    """
+    try:
+        said: Any = answer.json()
+        return str(said["access_token"]), float(said["expires_in"])
+    except (KeyError, ValueError, TypeError):
+        raise CloudError("the token service gave no token that can be read") from None
+
+
+def read_dated_token(answer: Answer, now: Callable[[], float]) -> Fetched:
+    """Return the token in an answer that says its end as a date, and how long it lasts, s.
+
+    :param now: tells the time, s since the epoch, where the answer does not.
+    :raise CloudError: there is none.
+    """
+    try:
+        said: Any = answer.json()
+        until = datetime.fromisoformat(said["expireTime"]).timestamp()
+        return str(said["accessToken"]), until - (now() if answer.date is None else answer.date)
+    except (KeyError, ValueError, TypeError):
+        raise CloudError("the token service gave no token that can be read") from None
 
 
 def _part(said: dict[str, Any]) -> str:

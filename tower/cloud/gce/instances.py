@@ -48,7 +48,8 @@ class Machines:
         :param metadata: with their metadata.
         """
         prefix = self._config.prefix
-        wanted = f'name eq "{re.escape(prefix)}.*"' if prefix else ""
+        # A regular expression, where a dot matches more than a dot: what passes is looked at again.
+        wanted = f'name eq "{prefix}.*"' if prefix else ""
         found = await self._compute.instances(self._only_zone, wanted, metadata=metadata)
         return sorted(filter(self._is_meant, found), key=lambda each: (each["name"], each["zone"]))
 

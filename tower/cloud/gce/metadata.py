@@ -9,7 +9,8 @@ from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
 
 FLAVOR = "Metadata-Flavor"
-TIMEOUT = 5.0  # s; it is on this machine, or not at all
+#: It is on this machine, or not at all.
+PATIENCE: Any = {"timeout": 5.0, "attempts": 3}
 
 
 class MetadataService:
@@ -28,7 +29,7 @@ class MetadataService:
         :raise CloudError: it cannot be reached, or what answers is something else.
         """
         url = f"http://{self._host}/computeMetadata/v1/{path}"
-        answer = await self._session.request("GET", url, headers=[(FLAVOR, "Google")])
+        answer = await self._session.request("GET", url, headers=[(FLAVOR, "Google")], **PATIENCE)
         if answer.header(FLAVOR) != "Google":
             raise CloudError(f"what answers at {self._host} is not Google's metadata service")
         return answer.body.decode("utf-8", "replace").strip()

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from tower.cloud.configtext import ConfigText
-from tower.cloud.gce.auth import AccountTokens, AlternateTokens, ServiceAccount
+from tower.cloud.gce.auth import AlternateTokens, ServiceAccount
 from tower.cloud.gce.compute import Compute
 from tower.cloud.gce.config import GCEConfig, parse_gce_config
+from tower.cloud.gce.federation import AccountTokens, ExternalAccount, load_account
 from tower.cloud.gce.install import KeyInstaller
 from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
 from tower.cloud.gce.metadata import MetadataService
@@ -34,7 +35,7 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
     def __init__(
         self,
         config: GCEConfig,
-        account: ServiceAccount | None = None,
+        account: ServiceAccount | ExternalAccount | None = None,
         *,
         ask: Callable[[Any], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
@@ -92,5 +93,5 @@ def make(config: ConfigText | None) -> GCECloud:
     :raise ConfigurationError: the configuration, or the key file it names, cannot be used.
     """
     parsed = parse_gce_config(config)
-    account = ServiceAccount.load(parsed.credentials_file) if parsed.credentials_file else None
+    account = load_account(parsed.credentials_file) if parsed.credentials_file else None
     return GCECloud(parsed, account)
