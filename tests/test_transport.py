@@ -59,12 +59,13 @@ class Hasty(Protocol):
     :ivar events: what happened, in order.
     """
 
+    transport: PipeTransport
+
     def __init__(self) -> None:
         self.events: list[str] = []
 
     def dataReceived(self, data: bytes) -> None:
         """See Protocol."""
-        assert self.transport is not None
         self.events.append("data")
         self.transport.abortConnection()
         self.events.append("through")
