@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from tower.budget import Budget
-from tower.conch.window import BASE, Window
+from tower.conch.window import ALONE, BASE, Window
 
 #: Packets of the senders, B.
 _PACKET = 64 * 1024
@@ -19,7 +19,7 @@ class Path:
     """A link of one rate and one delay each way, and windows at its far end.
 
     :param round_trip: s.
-    :param alone: what the windows are told.
+    :param near: what the windows are told.
     :ivar rate: of the link, B/s.
     :ivar delivered: since `run` was called last, B, by stream.
     :ivar largest: the largest window there was, B.
@@ -30,13 +30,13 @@ class Path:
         rate: float,
         round_trip: float,
         *,
-        alone: bool = True,
+        near: int = ALONE,
         streams: int = 1,
         budget: int = 32 << 20,
     ) -> None:
         self.rate = rate
         self._round_trip = round_trip
-        self._alone = alone
+        self._near = near
         self._budget = Budget(budget)
         self.windows = [Window(self._budget) for _ in range(streams)]
         self._credit = [BASE] * streams
@@ -97,7 +97,7 @@ class Path:
         self.delivered[stream] += size
         self._arrivals.append((self._now, size))
         if window.consumed(size):
-            grant = window.renew(self._now, self._round_trip, alone=self._alone)
+            grant = window.renew(self._now, self._round_trip, self._near)
             self._at(self._now + self._round_trip / 2, self._adjusted, stream, grant)
         self.largest = max(self.largest, window.size)
 

@@ -19,10 +19,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.muxes import MuxEnd, MuxPair
 from tests.receivers import Recorder
-from tower.conch.channel import BadSequence, Channel, ChannelEnded
+from tower.conch.channel import ALWAYS_FITS, BadSequence, Channel, ChannelEnded
 from tower.conch.mux import ADJUST, ALONE_PACKET, CLOSE, DATA, END, OPEN, SHARED_FOR, SHARED_PACKET
 from tower.conch.opening import TunnelLost
-from tower.conch.window import BASE, WindowOverrun
+from tower.conch.window import ALONE, BASE, MIXED, SHARED, WindowOverrun
 from tower.errors import PeerError
 
 BULK = random.Random(4).randbytes(2 << 20)
@@ -46,15 +46,16 @@ def number(kind: int, channel: int, *more: int) -> bytes:
 class Asked:
     """Stands in for a window.
 
-    :ivar alone: what it was told each time.
+    :ivar near: what it was told each time.
     """
 
     def __init__(self) -> None:
-        self.alone: list[bool] = []
+        self.counted = 0.0
+        self.near: list[int] = []
 
-    def renew(self, now: float, round_trip: float, *, alone: bool) -> int:
-        """Note whether the channel is alone, and grant nothing."""
-        self.alone.append(alone)
+    def renew(self, now: float, round_trip: float, near: int) -> int:
+        """Note what is enough near by, and grant nothing."""
+        self.near.append(near)
         return 0
 
 
@@ -351,10 +352,26 @@ class ReceivingTests(ChannelTestCase):
             self.pair.clock.advance(pause)
             self.pair.near.mux.renew(self.channel, window)
             if not pause:
-                self.channel.send(b"x")
-                second.send(b"y")
+                for each in (self.channel, second):
+                    each.send(bytes(2 * ALWAYS_FITS))
                 self.pair.near.mux.renew(self.channel, window)
-        self.assertEqual(asked.alone, [True, False, False, True])
+        self.assertEqual(asked.near, [ALONE, SHARED, SHARED, ALONE])
+
+    def test_window_beside_small_packets(self) -> None:
+        """While others have small packets, the busy channels share what is enough for all of them."""
+        second, _ = self.pair.open(Recorder(), Recorder())
+        asked = [Asked() for _ in range(8)]
+        windows: list[Any] = [*asked]
+        for _ in range(3):
+            self.pair.clock.advance(0.26)
+            self.channel.send(bytes(2 * ALWAYS_FITS))
+            second.send(b"y")
+            for window in windows:
+                self.pair.near.mux.renew(self.channel, window)
+        self.assertEqual([each.near[-1] for each in asked], [MIXED // 8] * 8)
+        self.pair.clock.advance(1.0)
+        self.pair.near.mux.renew(self.channel, windows[0])
+        self.assertEqual(asked[0].near[-1], ALONE)
 
     def test_on_loan_after_the_close(self) -> None:
         """What waits for a paused receiver stays on loan when the peer has closed, until nothing waits."""

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.paths import Path
 from tower.budget import Budget
-from tower.conch.window import ALONE, BASE, QUIET, SHARED, Window, WindowOverrun
+from tower.conch.window import ALONE, BASE, LEAST, MIXED, QUIET, SHARED, Company, Window, WindowOverrun
 
 MB = 1e6
 GIGABIT = 125 * MB  # B/s
@@ -62,13 +62,13 @@ class WindowTests(SynchronousTestCase):
         self.window = Window(self.budget)
         self.now = 1000.0
 
-    def use(self, *, every: float = 0.01, round_trip: float = 0.01, alone: bool = True) -> int:
+    def use(self, *, every: float = 0.01, round_trip: float = 0.01, near: int = ALONE) -> int:
         """Have the peer send all it may and consume it; return the grant."""
         self.now += every
         size = self.window.granted
         self.window.arrived(size)
         self.assertTrue(self.window.consumed(size))
-        return self.window.renew(self.now, round_trip, alone=alone)
+        return self.window.renew(self.now, round_trip, near)
 
     def test_overrun(self) -> None:
         """One byte too many is the end."""
@@ -106,11 +106,24 @@ class WindowTests(SynchronousTestCase):
         """While others are active the limit is lower, and what is over it is given back."""
         for _ in range(10):
             self.use(round_trip=0.0)
-        self.use(round_trip=0.0, alone=False)
+        self.use(round_trip=0.0, near=SHARED)
         self.assertEqual(self.window.size, SHARED)
         for _ in range(5):
-            self.use(round_trip=0.0, alone=False)
+            self.use(round_trip=0.0, near=SHARED)
         self.assertEqual((self.window.size, self.budget.lent), (SHARED, SHARED - BASE))
+
+    def test_little_for_each(self) -> None:
+        """A channel with a small share has less than at first, and starts anew after a pause."""
+        for _ in range(3):
+            self.use(near=LEAST, round_trip=0.0)
+        self.assertEqual((self.window.size, self.budget.lent), (LEAST, 0))
+        self.window.arrived(LEAST)
+        self.assertFalse(self.window.consumed(LEAST // 2 - 1))
+        self.assertTrue(self.window.consumed(1))
+        self.window.consumed(LEAST // 2)
+        self.now += QUIET + 0.1
+        self.window.renew(self.now, 0.0, LEAST)
+        self.assertEqual((self.window.size, self.budget.lent), (BASE, 0))
 
     def test_on_loan_while_it_may_come(self) -> None:
         """A window that is to be smaller stays on loan while the peer may still use what it was granted."""
@@ -121,7 +134,7 @@ class WindowTests(SynchronousTestCase):
             self.now += 0.01
             self.window.arrived(part)
             self.assertTrue(self.window.consumed(part))
-            self.assertEqual(self.window.renew(self.now, 0.0, alone=False), 0)
+            self.assertEqual(self.window.renew(self.now, 0.0, SHARED), 0)
             self.assertEqual(self.window.granted, ALONE - i * part)
             self.assertEqual(self.budget.lent, ALONE - i * part - BASE)
 
@@ -177,8 +190,50 @@ class WindowTests(SynchronousTestCase):
             waiting -= piece
             self.now += 0.5
             if self.window.consumed(piece):
-                self.window.renew(self.now, 0.01, alone=True)
+                self.window.renew(self.now, 0.01, ALONE)
         self.assertEqual(most, BASE)
+
+
+class CompanyTests(SynchronousTestCase):
+    """Counts who is busy, and what each of them may have."""
+
+    def setUp(self) -> None:
+        """Have nobody."""
+        self.company = Company()
+        self.windows = [Window(Budget(0)) for _ in range(100)]
+        self.now = 1000.0
+
+    def shares(self, count: int) -> list[int]:
+        """Have the first *count* windows renewed at once, some time later; return what each was told."""
+        self.now += 0.3
+        return [self.company.share(window, self.now) for window in self.windows[:count]]
+
+    def test_parts(self) -> None:
+        """From the second time on, all of them together have as much as there is, and no more."""
+        self.shares(16)
+        self.assertEqual(self.shares(16), [MIXED // 16] * 16)
+
+    def test_bounds(self) -> None:
+        """A few have no more than others that are not alone, many not less than is worth a message."""
+        self.shares(100)
+        self.assertEqual(self.shares(100)[-1], LEAST)
+        self.shares(2)
+        self.assertEqual(self.shares(2), [SHARED] * 2)
+
+    def test_again_and_again(self) -> None:
+        """However often one is renewed, it counts once."""
+        self.shares(1)
+        for _ in range(50):
+            self.assertEqual(self.company.share(self.windows[0], self.now), SHARED)
+
+    def test_gone(self) -> None:
+        """Who was busy counts until the end of the next period, and not after a pause."""
+        self.shares(32)
+        self.assertEqual(self.shares(1), [MIXED // 32])
+        self.assertEqual(self.shares(1), [SHARED])
+        self.shares(32)
+        self.now += 10
+        self.assertEqual(self.shares(1), [SHARED])
 
 
 class PathTests(SynchronousTestCase):
@@ -198,21 +253,27 @@ class PathTests(SynchronousTestCase):
 
     def test_not_alone(self) -> None:
         """A stream that is not alone does too, and what it puts in the way of others stays short."""
-        path = Path(GIGABIT, 0.1, alone=False)
+        path = Path(GIGABIT, 0.1, near=SHARED)
         path.run(2.5)
         self.assertGreater(path.use(1.0), 0.99)
         self.assertLess(path.longest_queue, 0.1 / 2 + SHARED / GIGABIT)
 
     def test_many(self) -> None:
         """Many streams fill it together, within the budget, and none is left behind."""
-        path = Path(GIGABIT, 0.1, streams=16, alone=False)
+        path = Path(GIGABIT, 0.1, streams=16, near=SHARED)
         path.run(4.0)
         self.assertGreater(path.use(2.0), 0.95)
         self.assertGreater(min(path.delivered), max(path.delivered) / 4)
 
+    def test_many_and_small_packets(self) -> None:
+        """So many that each has the least share fill it, too."""
+        path = Path(GIGABIT, 0.1, streams=64, near=LEAST, budget=1 << 30)
+        path.run(4.0)
+        self.assertGreater(path.use(2.0), 0.95)
+
     def test_near(self) -> None:
         """Between processes near each other no window is needed beyond what they start from."""
-        path = Path(500 * MB, 0.0003, alone=False)
+        path = Path(500 * MB, 0.0003, near=SHARED)
         path.run(0.5)
         self.assertGreater(path.use(0.3), 0.95)
         self.assertLess(path.largest, 2.5 * SHARED)
@@ -226,7 +287,7 @@ class PathTests(SynchronousTestCase):
 
     def test_becomes_slow(self) -> None:
         """When a path becomes slower, the window follows."""
-        path = Path(GIGABIT, 0.1, alone=False)
+        path = Path(GIGABIT, 0.1, near=SHARED)
         path.run(2.0)
         path.rate = GIGABIT / 5
         path.run(4.0)
@@ -242,10 +303,10 @@ class PathTests(SynchronousTestCase):
         self.assertGreater(min(path.delivered), max(path.delivered) / 2)
 
     @settings(max_examples=25, deadline=None)
-    @given(st.floats(5 * MB, 300 * MB), st.floats(0.001, 0.3), st.booleans())
-    def test_any_path(self, rate: float, round_trip: float, alone: bool) -> None:
+    @given(st.floats(5 * MB, 300 * MB), st.floats(0.001, 0.3), st.sampled_from((ALONE, SHARED)))
+    def test_any_path(self, rate: float, round_trip: float, near: int) -> None:
         """Whatever rate and distance are, the path becomes full if the budget allows it."""
-        path = Path(rate, round_trip, alone=alone, budget=1 << 30)
+        path = Path(rate, round_trip, near=near, budget=1 << 30)
         path.run(4.0 + 20 * round_trip)
         self.assertGreater(path.use(2.0), 0.9)
 
@@ -274,22 +335,22 @@ class WindowMachine(RuleBasedStateMachine):
         part=st.floats(0, 1),
         pause=st.sampled_from((0.0, 0.0001, 0.01, 0.2, 3.0)),
         round_trip=st.sampled_from((0.0, 0.0003, 0.1, 0.6)),
-        alone=st.booleans(),
+        near=st.sampled_from((ALONE, SHARED, BASE, LEAST)),
     )
-    def consume(self, i: int, part: float, pause: float, round_trip: float, alone: bool) -> None:
+    def consume(self, i: int, part: float, pause: float, round_trip: float, near: int) -> None:
         """Take some of what came."""
         size = int(self.waiting[i] * part)
         self.waiting[i] -= size
         self.now += pause
         if self.windows[i].consumed(size):
-            grant = self.windows[i].renew(self.now, round_trip, alone=alone)
+            grant = self.windows[i].renew(self.now, round_trip, near)
             assert grant >= 0
             self.peer_may[i] += grant
 
     @rule(i=st.integers(0, 2))
     def consume_all(self, i: int) -> None:
         """Take everything: then the peer must be able to go on."""
-        self.consume(i, 1.0, 0.0, 0.1, alone=True)
+        self.consume(i, 1.0, 0.0, 0.1, ALONE)
         assert self.peer_may[i] > 0
 
     @rule(i=st.integers(0, 2))
@@ -305,8 +366,8 @@ class WindowMachine(RuleBasedStateMachine):
         for window, peer_may, waiting in zip(self.windows, self.peer_may, self.waiting, strict=True):
             assert (window.granted, window.held) == (peer_may, waiting)
             assert peer_may + waiting <= window.size
-            assert window.size >= BASE
-        assert self.budget.lent == sum(window.size - BASE for window in self.windows)
+            assert window.size >= LEAST
+        assert self.budget.lent == sum(max(0, window.size - BASE) for window in self.windows)
         assert self.budget.lent <= self.budget.capacity
 
 

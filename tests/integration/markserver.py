@@ -28,6 +28,7 @@ import asyncio
 import hashlib
 import json
 import re
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -41,6 +42,7 @@ SLOW_PIECE = 4 * 1024  # B, read each
 SLOW_PAUSE = 0.05  # s
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 LIMIT = 64 * 1024  # of a head, and about what a connection keeps, B
+KERNEL = 128 * 1024  # what the kernel keeps for who is slow, B: by itself it takes megabytes at once, seldom
 
 _MARKS = re.compile(r"/marks/([^?]+)(?:\?(.*))?")
 _GONE = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError)
@@ -152,6 +154,7 @@ class Backend:
             elif path == "/flood":
                 await self._flood(request, writer)
             elif path == "/sink":
+                _keep_little(writer)
                 async for _ in request.body(SLOW_PIECE):
                     await asyncio.sleep(SLOW_PAUSE)
             else:
@@ -229,6 +232,7 @@ class Backend:
         await writer.drain()
 
     async def _flood(self, request: Request, writer: Writer) -> None:
+        _keep_little(writer)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
             writer.write(b"%x\r\n%b\r\n" % (PIECE, bytes(PIECE)))
@@ -264,6 +268,7 @@ class Backend:
 
     async def _slow(self, name: str, reader: Reader, writer: Writer) -> None:
         self._count("slow")
+        _keep_little(writer)
 
         async def read() -> None:
             while await reader.read(SLOW_PIECE):
@@ -276,6 +281,13 @@ class Backend:
                 await self._flooded(writer)
         finally:
             reading.cancel()
+
+
+def _keep_little(writer: Writer) -> None:
+    """Have slow ones go on evenly, in place of a burst of megabytes now and then."""
+    sock = writer.get_extra_info("socket")
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        sock.setsockopt(socket.SOL_SOCKET, option, KERNEL)
 
 
 async def main(certificate: str, key: str, *names: str) -> None:

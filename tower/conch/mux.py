@@ -17,7 +17,7 @@ from tower.budget import Budget
 from tower.conch.channel import ALWAYS_FITS, LONGEST_DATA, Channel
 from tower.conch.interfaces import Owner, Wire
 from tower.conch.opening import CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string, refusal
-from tower.conch.window import BASE, Window
+from tower.conch.window import ALONE, BASE, SHARED, Company, Window
 from tower.pipes import Buffer
 
 OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
@@ -59,6 +59,7 @@ class Mux:
         "_accept",
         "_budget",
         "_changed",
+        "_company",
         "_limit",
         "_lost",
         "_mixed_until",
@@ -99,6 +100,7 @@ class Mux:
         self._number = 0
         self.turns: deque[Channel] | None = None  # an empty one would be as large as all the rest
         self.busiest: Channel | None = None
+        self._company = Company()
         self._changed = self.is_mixed = False
         self._shared_until = self._mixed_until = 0.0
         self._lost: Exception | None = None
@@ -185,7 +187,13 @@ class Mux:
     def renew(self, channel: Channel, window: Window) -> None:
         """Grant the peer more of *window*, if there is more."""
         now = self.wire.seconds()
-        if grant := window.renew(now, self.wire.round_trip, alone=not self._is_shared(now)):
+        if not self._is_shared(now):
+            near = ALONE
+        elif now >= self._mixed_until:
+            near = SHARED
+        else:
+            near = self._company.share(window, now)
+        if grant := window.renew(now, self.wire.round_trip, near):
             self.wire.send(_TWO.pack(ADJUST, channel.remote, grant))
 
     def notice(self, channel: Channel, size: int) -> None:

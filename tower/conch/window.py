@@ -2,12 +2,14 @@
 
 It follows round-trip time times rate, within what the process's budget lends:
 
-* Every channel has `BASE`.  A window doubles when the peer would use all of it up within a few round trips,
-  but at first not beyond `SHARED` or `ALONE`: enough for what lies between two processes near each other.
+* Every channel begins with `BASE`.  A window doubles when the peer would use all of it up within a few round
+  trips, but at first not beyond what is enough for two processes near each other: `ALONE`, or `SHARED` if
+  other channels are active, too.  While small packets are among theirs, the busy ones have a part of `MIXED`
+  each: all that they may have under way, the small packets have to wait for.
 * Beyond that it is a multiple of what was delivered in one round trip.  As long as that becomes more, it was
   the window that held the peer up, and the multiple is three; once the path is full it is one and a half.
   What is on its way beyond what the path holds is a queue, in which everybody else in the tunnel waits: so it
-  is bounded, by half a round trip and half of `SHARED`.
+  is bounded, by half a round trip and half of what is enough near by.
 * It becomes smaller as the rate does, when other channels become active, when the budget has less for each,
   and by half when the channel was quiet.  What the peer was granted cannot be taken back: so a window shrinks
   only as bytes are consumed, and stays on loan for as long as they could still come.
@@ -21,12 +23,19 @@ from __future__ import annotations
 from tower.budget import Budget
 from tower.errors import PeerError
 
-#: Granted to every channel, B.
+#: Granted to every channel at first, B.
 BASE = 64 * 1024
 
 #: Up to here a window grows whatever the round trip, when its channel is not alone and when it is, B.
 SHARED = 384 * 1024
 ALONE = 4 * 1024 * 1024
+
+#: The same for all busy channels together while others have small packets, and the smallest part of it, B.
+MIXED = 1024 * 1024
+LEAST = 16 * 1024
+
+#: Who was granted something in a period of this length is busy until the end of the next one, s.
+_COUNTED = 0.25
 
 #: After so long without a grant, and two round trips, a window counts as quiet, s.
 QUIET = 1.0
@@ -43,12 +52,36 @@ _MORE = 1.1
 #: What is delivered is measured for at least so long, s.
 _PERIOD = 0.01
 
-#: A grant is worth a message when half of `BASE` has gone, or this part of a larger window.
+#: A grant is worth a message when half of a window up to `BASE` has gone, or this part of a larger one.
 _PART = 8
 
 
 class WindowOverrun(PeerError):
     """The peer sent more than it was granted."""
+
+
+class Company:
+    """The busy channels of one tunnel: counted, not listed."""
+
+    __slots__ = ("_before", "_began", "_count")
+
+    def __init__(self) -> None:
+        self._began = 0.0
+        self._count = self._before = 0
+
+    def share(self, window: Window, now: float) -> int:
+        """Count the channel of *window* as busy and return its part of `MIXED`, B.
+
+        :param now: monotonic time, s.
+        """
+        elapsed = now - self._began
+        if elapsed >= _COUNTED:
+            self._before = self._count if elapsed < 2 * _COUNTED else 0
+            self._began, self._count = now, 0
+        if window.counted < self._began or not self._count:
+            self._count += 1
+        window.counted = now
+        return max(LEAST, min(SHARED, MIXED // max(self._before, self._count)))
 
 
 class Window:
@@ -60,6 +93,7 @@ class Window:
     :ivar granted: what the peer may still send, B.
     :ivar held: what came and was not consumed, B.
     :ivar size: what we let it have at the most, B.
+    :ivar counted: when `Company` counted it last, monotonic time, s.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -68,7 +102,7 @@ class Window:
         self.held = 0
         self._owed = 0
         self._due = BASE // 2
-        self._renewed = 0.0
+        self._renewed = self.counted = 0.0
         self._measured = 0.0
         self._moved = 0
         self._in_one_trip = 0
@@ -90,12 +124,12 @@ class Window:
         self._owed += size
         return self._owed >= self._due
 
-    def renew(self, now: float, round_trip: float, *, alone: bool) -> int:
+    def renew(self, now: float, round_trip: float, near: int) -> int:
         """Return how much to grant now, if anything.
 
         :param now: monotonic time, s.
         :param round_trip: the shortest to the peer, s.
-        :param alone: whether no other channel of the tunnel is active.
+        :param near: what is enough if the peer is near by, B.
         """
         owed, self._owed = self._owed, 0
         elapsed = now - self._renewed
@@ -103,12 +137,11 @@ class Window:
         if elapsed > QUIET + 2 * round_trip:
             self._moved, self._measured = 0, now
             self._in_one_trip //= 2
-            self._resize(self.size // 2)
+            self._resize(max(BASE, self.size // 2))
         else:
             self._measure(owed, now, round_trip)
             used_up_in = elapsed * self.size / owed if owed else QUIET
             is_brisk = used_up_in <= _SLACK + _TRIPS * round_trip
-            near = ALONE if alone else SHARED
             limit = max(near, int(self._in_one_trip * self._gain) + near // 2)
             self._resize(min(limit, self.size * 2 if is_brisk else self.size))
         grant = self.size - self.granted - self.held
@@ -126,18 +159,19 @@ class Window:
             self._moved, self._measured = 0, now
 
     def _resize(self, wanted: int) -> None:
-        """Come as near to *wanted* bytes as the budget, `BASE` and what was granted before allow."""
-        loan = self.size - BASE
-        allowed = max(BASE, min(wanted, BASE + self._budget.share(loan)))
+        """Come as near to *wanted* bytes as the budget and what was granted before allow."""
+        loan = max(0, self.size - BASE)
+        allowed = min(wanted, BASE + self._budget.share(loan))
         size = max(allowed, self.granted + self.held)
-        if size > self.size:
-            self._budget.borrow(size - self.size)  # no more than our share, so it is there
+        more = max(0, size - BASE) - loan
+        if more > 0:
+            self._budget.borrow(more)  # no more than our share, so it is there
         else:
-            self._budget.give_back(self.size - size)
+            self._budget.give_back(-more)
         self.size = size
-        self._due = max(BASE // 2, size // _PART)
+        self._due = max(min(size, BASE) // 2, size // _PART)
 
     def close(self) -> None:
         """Give back what was borrowed: nothing that comes from now on is kept."""
-        self._budget.give_back(self.size - BASE)
+        self._budget.give_back(max(0, self.size - BASE))
         self.size = BASE
