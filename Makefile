@@ -21,8 +21,8 @@ QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 ALONE := $(filter %.test_speed %.test_fairness %.test_far,$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
-	%.test_migration %.test_isolation %.test_install %.test_demo %.test_rekey %.test_xcrypto %.test_digests \
-	%.test_outbound %.test_streams %.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)
+	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
+	%.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)
 WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY),$(INTEGRATION))
 # Makes targets side by side, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target

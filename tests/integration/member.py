@@ -1,4 +1,4 @@
-"""Real Kubernetes API servers as member clusters; one of them is there for a whole run of the tests."""
+"""Real Kubernetes API servers as member clusters, each there for a whole run of the tests."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ class Member:
         return Access(f"system:serviceaccount:tower-system:{account}", token, token_file, kubeconfig)
 
 
-class OwnMember:
-    """A real API server that starts and ends with a test; see `member` for the one that all share.
+class Running:
+    """A real API server that can be started and ended; see `member`.
 
     :param folder: for everything of its; removed in the end.
     :ivar member: it, prepared, after `start`.
@@ -230,10 +230,17 @@ def kubectls() -> list[Path]:
     return [Path(path) for version, path in pairs if "-" not in version]
 
 
+def member(number: int = 1) -> Member:
+    """Return a real cluster of this run, started at the first call for it and ended with the process.
+
+    :param number: which; all tests that need only one share the first.
+    """
+    return _started(number)
+
+
 @cache
-def member() -> Member:
-    """Return the one real cluster of this run, started at the first call and ended with the process."""
-    started = OwnMember(Path(tempfile.mkdtemp(prefix="tower-member-")))
+def _started(number: int) -> Member:
+    started = Running(Path(tempfile.mkdtemp(prefix=f"tower-member-{number}-")))
     owner = os.getpid()
     atexit.register(lambda: started.stop() if os.getpid() == owner else None)
     started.start()

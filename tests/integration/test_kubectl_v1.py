@@ -9,7 +9,7 @@ from pathlib import Path
 from . import harness
 from .harness import Tower
 from .matrix import Matrix
-from .member import Member, OwnMember, kubectls, member
+from .member import Member, kubectls, member
 from .old_peers import OldAgent, OldProxy
 from .person import Person
 from .programs import LOOPBACK, Program, free_port, script
@@ -22,13 +22,9 @@ class OldPeersTests(harness.TowerTestCase):
     """Two clusters: alpha has an agent of ours, at our proxy and at an old one, beta an old one at ours."""
 
     def setUp(self) -> None:
-        """Start beta; alpha is the cluster that all tests share."""
+        """Have both clusters."""
         super().setUp()
-        (self.folder / "beta").mkdir()
-        own = OwnMember(self.folder / "beta")
-        self.addCleanup(own.stop)
-        own.start()
-        self.alpha, self.beta = member(), own.member
+        self.alpha, self.beta = member(1), member(2)
 
     def old_agent(self, tower: Tower, cluster: str, member: Member, *, certificate: bool) -> OldAgent:
         """Add a cluster and start an old agent for it by its join line; return when it is in.
