@@ -109,6 +109,13 @@ class SourcesTest(SourcesTestCase):
         environ["AWS_WEB_IDENTITY_TOKEN_FILE"] = "/nowhere/at/all"
         self.assertIn("No such file", self.error(environ=environ))
 
+    def test_issuer_silent(self) -> None:
+        """That AWS could not ask who issued the token may pass: it is tried again."""
+        environ = {"AWS_WEB_IDENTITY_TOKEN_FILE": self.file(IDENTITY), "AWS_ROLE_ARN": OTHER_ROLE}
+        silent = b"<ErrorResponse><Error><Code>IDPCommunicationError</Code></Error></ErrorResponse>"
+        self.aws.resource.faults = [Fault(Reply(400, silent), 2, STS_PATH)]
+        self.assertTrue(self.asked_with(environ=environ).startswith("ASIA"))
+
     def test_container(self) -> None:
         """A container's endpoint is asked with its token, if it is one's own machine's or https."""
         environ = {

@@ -106,5 +106,6 @@ class ErrorsTest(SynchronousTestCase):
             b"<html>": ("", ""),
             BOMB: ("", ""),
             b"[" * 100_000: ("", ""),
+            b"<a>" + b"<b/>" * 600_000 + b"</a>": ("", ""),
         }.items():
             self.assertEqual(read_error(body), wanted)

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from tower.cloud.answers import Answer, shorten
 from tower.cloud.aws.signing import AWSCredentials, Scope, sign
 from tower.cloud.aws.xml import BadXML, error_of, parse_xml
-from tower.cloud.errors import CloudAnswerError, CloudError
+from tower.cloud.errors import AnswerTooLarge, CloudAnswerError, CloudError
 from tower.cloud.session import CloudRequest, CloudSession
 
 #: Most attempts for one request: AWS slows down whoever does the same for many instances.
@@ -180,7 +180,7 @@ def read_error(body: bytes) -> tuple[str, str]:
     if body.lstrip().startswith(b"<"):
         try:
             return error_of(parse_xml(body))
-        except BadXML:
+        except (BadXML, AnswerTooLarge):
             return "", ""
     try:
         said = json.loads(body)
