@@ -22,9 +22,10 @@ from tests.sockets import HOST, client_context, server_context
 from tower.conch.channel import Channel
 from tower.conch.opening import TunnelLost
 from tower.connecting import ConnectFailed
+from tower.resumption import LOOKS, Resumption
 from tower.tls import PIECE, TLSEnded, TLSSession
 from tower.tlsconnection import TLSFailed
-from tower.tlspipe import HANDSHAKE_TIMEOUT, LOOKS, Resumption, TLSPipe
+from tower.tlspipe import HANDSHAKE_TIMEOUT, TLSPipe
 
 BULK = random.Random(5).randbytes(3 << 20)
 

@@ -19,7 +19,8 @@ from tower.conch.opening import StreamRefused
 from tower.connecting import ConnectFailed
 from tower.policy import HeadPolicy, Upstream
 from tower.policy import Refusal as Refused
-from tower.tlspipe import Resumption, TLSPipe
+from tower.resumption import Resumption
+from tower.tlspipe import TLSPipe
 from tower.web.status import Refusal
 from tower.web.upstream import Channel
 

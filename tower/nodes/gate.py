@@ -16,7 +16,7 @@ from tower.member import Material, Member
 from tower.memberdoor import MemberDoor
 from tower.pipes import Pipe
 from tower.policy import Upstream
-from tower.tlspipe import Resumption
+from tower.resumption import Resumption
 
 #: How long the API server may take to be connected without a node, s.
 DIRECT_TIMEOUT = 10.0

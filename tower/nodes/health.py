@@ -22,7 +22,8 @@ from tower.nodes.kubeletplace import LOOPBACK, KubeletPlaces
 from tower.nodes.node import Node
 from tower.pipes import Pipe
 from tower.policy import Upstream, join_address
-from tower.tlspipe import Resumption, TLSPipe
+from tower.resumption import Resumption
+from tower.tlspipe import TLSPipe
 
 #: How long one look may take, s; less than what a list allows for it, so that it can say what was wrong.
 TIMEOUT = 8.0

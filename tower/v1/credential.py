@@ -17,7 +17,7 @@ from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
 from tower.kube.access import end_of_token
 from tower.pki import load_certificates
-from tower.tlspipe import Resumption
+from tower.resumption import Resumption
 from tower.v1.config import AgentConfig
 
 #: Where an API server is when the agent does not say at which port.
