@@ -102,7 +102,7 @@ class AzureTests(CloudNodeTestCase):
             b"\0" * 70_000,
         ):
             self.service.speak(words)
-            self.assertIn("/virtualMachines", await self.fails(instances.list_instances, PATIENCE))
+            self.assertIn("/virtualMachine", await self.fails(instances.list_instances, PATIENCE))
             await self.service.stop()
 
     async def test_silent(self) -> None:
