@@ -1,7 +1,7 @@
 """What stands behind the agents: an HTTPS server in place of an API server, and a port that echoes.
 
-``python -m tests.soak.backend HTTPS-PORT ECHO-PORT CERTIFICATE KEY``.  Paths: ``/who``, ``/bytes``, ``/sum``,
-``/watch`` and ``/echo``, which is an upgrade.
+``python -m tests.soak.backend HTTPS-PORT ECHO-PORT CERTIFICATE KEY``.  Paths: ``/healthz``, ``/who``, ``/bytes``,
+``/sum``, ``/watch`` and ``/echo``, which is an upgrade.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         asked = {name: values[0] for name, values in parse_qs(url.query).items()}
         match url.path:
+            case "/healthz":
+                self._answer(b"ok")
             case "/who":
                 self._answer(json.dumps({**self._who(), **asked, "padding": PADDING}).encode())
             case "/bytes":
