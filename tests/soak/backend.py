@@ -1,7 +1,7 @@
 """What stands behind the agents: an HTTPS server in place of an API server, and a port that echoes.
 
-``python -m tests.soak.backend HTTPS-PORT ECHO-PORT CERTIFICATE KEY``.  Paths: ``/healthz``, ``/who``, ``/bytes``,
-``/sum``, ``/watch`` and ``/echo``, which is an upgrade.
+``python -m tests.soak.backend HTTPS-PORT ECHO-PORT CERTIFICATE KEY``.  Paths: ``/healthz``, ``/who``,
+``/bytes``, ``/sum``, ``/watch`` and ``/echo``, which is an upgrade.
 """
 
 from __future__ import annotations
