@@ -110,6 +110,12 @@ def die_with_parent() -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _begin_anew() -> None:
+    """Also have it hear SIGINT, even where the tests were started by a shell that had them ignore it."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Program:
     """One process, its output in a file.
 
@@ -158,7 +164,7 @@ class Program:
                 env=self._environment,
                 start_new_session=True,
                 **self._owner,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 (one system call)
+                preexec_fn=_begin_anew,  # noqa: PLW1509 (two system calls)
             )
 
     def running(self) -> bool:

@@ -16,9 +16,13 @@ from typing import Any, TypeAlias
 
 from tests.integration.person import Person
 from tests.soak.content import digest, pieces
+from tower.conch.nodetunnels import GRACE
 
 #: Nothing takes longer than this without being an error, s.
 PATIENCE = 40.0
+
+#: Watches end before a node that leaves the list is left, s.
+LONGEST_WATCH = GRACE - 5
 
 KIB, MIB = 1 << 10, 1 << 20
 _SIZES = (1, 1000, 64 * KIB, 300 * KIB, MIB, 4 * MIB, 16 * MIB)
@@ -158,7 +162,7 @@ def upload(user: User) -> int:
 def watch(user: User) -> int:
     """Follow events for a while; none is missing and none is somebody else's."""
     connection = user.connect()
-    until = time.monotonic() + user.random.uniform(2, 40)
+    until = time.monotonic() + user.random.uniform(2, LONGEST_WATCH)
     try:
         response = _answered(user.person.ask(connection, user.path("/watch")))
         number = 0
