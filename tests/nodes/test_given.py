@@ -14,9 +14,10 @@ from tower.clusters import Clusters
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.access import MemberAccesses
-from tower.nodes.given import ensure, read_access
-from tower.nodes.options import GivenCluster
+from tower.nodes.given import OPTIONS, ensure, read_access
+from tower.nodes.options import GivenCluster, NodeOptions
 from tower.nodes.spec import SSHSpec
+from tower.nodes.sshobject import NAMES, PLACE
 from tower.store import MemoryStore
 from tower.vault import Vault
 
@@ -100,6 +101,25 @@ class ReadingTests(SynchronousTestCase):
         assert access is not None
         self.assertEqual(access.token, "t")
         self.assertIsNone(read_access(self.given()))
+
+    def test_named_by_option(self) -> None:
+        """Errors name options, all of which there are, and not the fields of an object that nobody wrote."""
+        for given, wanted in (
+            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "--member-kubeconfig: server 'http://10"),
+            (
+                self.given(spec=evolve(SPEC, cloud_provider="nimbus", nodes=())),
+                "--cloud-provider: 'nimbus': ",
+            ),
+            (self.given(spec=evolve(SPEC, nodes=("a:1", "b c"))), "--nodes[1]: 'b c': must be"),
+            (self.given(spec=evolve(SPEC, key_file="relative")), "--ssh-keyfile: 'relative': must be"),
+        ):
+            error = self.assertRaises(ConfigurationError, read_access, given)
+            self.assertIn(wanted, str(error))
+            self.assertNotIn("spec.", str(error))
+        known = {parameter[0] for parameter in NodeOptions.optParameters}
+        self.assertEqual(set(OPTIONS.values()) - known, set())
+        fields = {f"{PLACE}.{name}" for name in NAMES.values()} | {"spec.connection.kubeconfig"}
+        self.assertEqual(set(OPTIONS) - fields, set())
 
     def test_bad(self) -> None:
         """What cannot work ends the program with the value in the text."""

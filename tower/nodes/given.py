@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from attrs import evolve
 from twisted.logger import Logger
 
@@ -11,7 +13,25 @@ from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.nodes.access import check_access
 from tower.nodes.options import GivenCluster
-from tower.nodes.sshobject import check_spec
+from tower.nodes.sshobject import PLACE, check_spec
+
+#: The options that stand for fields of a cluster's object, which errors name.
+OPTIONS = {
+    f"{PLACE}.user": "ssh-user",
+    f"{PLACE}.keyFile": "ssh-keyfile",
+    f"{PLACE}.keyType": "ssh-key-type",
+    f"{PLACE}.hostKeys": "ssh-host-keys",
+    f"{PLACE}.knownHosts": "ssh-known-hosts",
+    f"{PLACE}.nodes": "nodes",
+    f"{PLACE}.nodesFile": "nodes-file",
+    f"{PLACE}.cloudProvider": "cloud-provider",
+    f"{PLACE}.cloudConfig": "cloud-config",
+    f"{PLACE}.sshPort": "ssh-port",
+    f"{PLACE}.kubeletPort": "kubelet-port",
+    f"{PLACE}.kubeletCertificateAuthority": "kubelet-certificate-authority",
+    "spec.connection.kubeconfig": "member-kubeconfig",
+}
+_FIELD = re.compile(r"spec\.[A-Za-z.]+")
 
 _log = Logger()
 
@@ -19,7 +39,7 @@ _log = Logger()
 def read_access(given: GivenCluster) -> KubeAccess | None:
     """Return what its kubeconfig says, having looked at all the rest, too; for the start of the program.
 
-    :raise ConfigurationError: something cannot work; the text names the option's file or value.
+    :raise ConfigurationError: something cannot work; the text names the option, and its file or value.
     """
     try:
         check_spec(given.spec)
@@ -28,8 +48,15 @@ def read_access(given: GivenCluster) -> KubeAccess | None:
         access = load_kubeconfig(given.kubeconfig)
         check_access(access)
     except Invalid as e:
-        raise ConfigurationError(f"cluster {given.name} of --ssh-user: {e}") from e
+        raise ConfigurationError(f"cluster {given.name} of --ssh-user: {_by_option(str(e))}") from e
     return access
+
+
+def _by_option(text: str) -> str:
+    """Return *text* with the name of an option in place of the field that it begins with."""
+    field = _FIELD.match(text)
+    option = OPTIONS.get(field[0]) if field is not None else None
+    return text if field is None or option is None else f"--{option}{text[field.end() :]}"
 
 
 async def ensure(clusters: Clusters, given: GivenCluster, access: KubeAccess | None) -> None:
