@@ -141,6 +141,11 @@ def wait_for_states(tower: Tower, wanted: Mapping[str, str], timeout: float = CA
 
 
 def wait_until_open(tower: Tower, nodes: Iterable[Sshd], timeout: float = CAME_UP) -> None:
+    """Return once the nodes are these, and all open."""
+    wait_for_states(tower, {node.address: "open" for node in nodes}, timeout)
+
+
+def wait_until_up(tower: Tower, nodes: Iterable[Sshd], timeout: float = CAME_UP) -> None:
     """Return once the nodes are these, with a tunnel to each, whatever is behind it."""
     wanted = {node.address for node in nodes}
 

@@ -36,6 +36,7 @@ from .node_fleet_kit import (
     states,
     wait_for_states,
     wait_until_open,
+    wait_until_up,
     works,
 )
 from .person import Answer, Person
@@ -184,7 +185,7 @@ class LifeTests(NodeClusterTestCase):
         self.tower.proxy.stop()
         key.unlink()
         self.tower.start()
-        wait_until_open(self.tower, self.fleet.nodes)
+        wait_until_up(self.tower, self.fleet.nodes)
         self.assertIn("secrets.key", ssh_status(self.tower)["lastError"])
         self.assertIn("secrets.key", message(self.refused(jane).body))
         self.assertIn("secrets.key", self.wait_for_status("MemberCredential", "False"))
