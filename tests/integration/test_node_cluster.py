@@ -435,7 +435,8 @@ class OddTests(NodeClusterTestCase):
         may, may_not = self.fleet.nodes
         may.authorize(f'restrict,port-forwarding,permitopen="{LOOPBACK}:{port}" {line}')
         may_not.authorize(f'restrict,port-forwarding,permitopen="{LOOPBACK}:1" {line}')
-        jane = self.added("--target", f"web={LOOPBACK}:{self.backend.ports[CLUSTER]['http']}")
+        jane = self.add("--target", f"web={LOOPBACK}:{self.backend.ports[CLUSTER]['http']}")
+        wait_until_up(self.tower, [may, may_not])  # the second is degraded as soon as somebody looks
         self.assertEqual([jane.get("/ping").status for _ in range(30)], [200] * 30)
         answer = jane.get("/targets/web/ping")
         self.assertEqual(answer.status, 503)  # what a node may not is not what jane may not
