@@ -328,10 +328,12 @@ class FloodTests(HostileProxyTestCase):
             self.assertDropped(peer, reason)
 
     def test_pings(self) -> None:
-        """Who asks for pongs and takes none is dropped."""
+        """Who asks for pongs and takes none is dropped, also by an agent too slow to find it out at once."""
         peer = self.accepted()
-        pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
-        self.assertFalse(peer.flood(pings for _ in range(2000)))
+        seal, wrap = peer.ssh.sealer.seal, peer.writer.wrap
+        pings = b"".join(wrap(os.urandom(125), PING) for _ in range(500))
+        sign_of_life = b"\x02" + NS(b"")  # pings are none, and silence for two seconds is another reason
+        self.assertFalse(peer.flood(pings + wrap(seal(sign_of_life)) for _ in range(2000)))
         self.assertDropped(peer, "does not take what it asks for")
 
     def test_idle_talk(self) -> None:
