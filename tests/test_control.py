@@ -27,6 +27,8 @@ from tower.web.sessions import Sessions
 
 NOW = 1_800_000_000.0
 
+OPEN = ("True", "TunnelOpen", "An SSH tunnel to a node is open.")
+
 
 class FakeTunnel:
     """A tunnel that only remembers why it was closed."""
@@ -89,6 +91,21 @@ class AvailabilityTests(SynchronousTestCase):
         found = self.bench.clusters.require("alpha").condition(AGENT_AVAILABLE)
         return None if found is None else (found.status, found.last_transition)
 
+    def add_gamma(self) -> None:
+        """Add a cluster that is reached by its nodes."""
+        bench = self.bench
+        vault = Vault(f"{self.mktemp()}.key")
+        clusters = Clusters(bench.store, None, bench.clock, MemberAccesses(bench.store, vault))
+        access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
+        self.successResultOf(clusters.add("gamma", ssh=SSHSpec("core", "/key"), access=access))
+        bench.tunnels.explain("gamma", lambda: "No SSH tunnels currently open.")
+
+    def gamma(self) -> tuple[str, str, str]:
+        """Return what is said of that."""
+        found = self.bench.clusters.require("gamma").condition(NODES_AVAILABLE)
+        assert found is not None
+        return found.status, found.reason, found.message
+
     def test_connects(self) -> None:
         """An agent that connects makes it true at once."""
         self.bench.tunnels.add(FakeTunnel("alpha"))
@@ -126,26 +143,40 @@ class AvailabilityTests(SynchronousTestCase):
 
     def test_nodes(self) -> None:
         """A cluster without agents has a condition of its own, whose text is what its users read."""
-        bench = self.bench
-        vault = Vault(f"{self.mktemp()}.key")
-        clusters = Clusters(bench.store, None, bench.clock, MemberAccesses(bench.store, vault))
-        access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
-        self.successResultOf(clusters.add("gamma", ssh=SSHSpec("core", "/key"), access=access))
-        bench.tunnels.explain("gamma", lambda: "No SSH tunnels currently open.")
+        self.add_gamma()
         tunnel = FakeTunnel("gamma")
         for change, wanted in (
-            (bench.tunnels.add, ("True", "TunnelOpen", "An SSH tunnel to a node is open.")),
-            (bench.tunnels.remove, ("False", "NoTunnel", "No SSH tunnels currently open.")),
+            (self.bench.tunnels.add, OPEN),
+            (self.bench.tunnels.remove, ("False", "NoTunnel", "No SSH tunnels currently open.")),
         ):
             change(tunnel)
-            bench.clock.advance(10)
-            cluster = bench.clusters.require("gamma")
-            found = cluster.condition(NODES_AVAILABLE)
-            assert found is not None
-            self.assertEqual((found.status, found.reason, found.message), wanted)
-            self.assertIsNone(cluster.condition(AGENT_AVAILABLE))
-        bench.tunnels.explain("gamma", None)
-        self.assertIn("agent of cluster gamma", bench.tunnels.why_not("gamma"))
+            self.bench.clock.advance(10)
+            self.assertEqual(self.gamma(), wanted)
+            self.assertIsNone(self.bench.clusters.require("gamma").condition(AGENT_AVAILABLE))
+        self.bench.tunnels.explain("gamma", None)
+        self.assertIn("agent of cluster gamma", self.bench.tunnels.why_not("gamma"))
+
+    def test_nodes_of_no_use(self) -> None:
+        """Tunnels behind which nobody answers well for the grace period do not count; the text says why."""
+        self.add_gamma()
+        bench = self.bench
+        bench.tunnels.add(FakeTunnel("gamma"))
+        bench.tunnels.note("gamma", "refused")
+        bench.clock.advance(9)
+        self.assertEqual(self.gamma(), OPEN)
+        bench.tunnels.note("gamma", "refused again")
+        bench.clock.advance(1)
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "refused again"))
+        bench.tunnels.note("gamma", "timed out")
+        bench.clock.advance(10)
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "timed out"))
+        bench.tunnels.note("gamma", "")
+        self.assertEqual(self.gamma(), OPEN)
+        bench.tunnels.note("gamma", "refused")
+        bench.clock.advance(5)
+        bench.tunnels.note("gamma", "")
+        bench.clock.advance(60)
+        self.assertEqual(self.gamma(), OPEN)
 
     def test_stops(self) -> None:
         """A stopped service leaves no timer."""

@@ -21,7 +21,8 @@ AGENT_AVAILABLE = "AgentAvailable"
 #: The same for a cluster that is reached by SSH to its nodes.
 NODES_AVAILABLE = "NodesAvailable"
 
-#: How long a cluster may be without an agent before the condition says so: a reconnect is no news, s.
+#: How long a cluster may be without an agent, or its nodes be of no use, before the condition says so: a
+#: reconnect is no news, s.
 GRACE = 10.0
 
 
@@ -59,13 +60,14 @@ class Availability(Service):
     def _changed(self, name: str) -> None:
         if not self.running:
             return
-        timer = self._timers.pop(name, None)
-        if timer is not None:
-            timer.cancel()
-        if self._tunnels.live(name):
-            self._set(name, "True")
-        else:
+        is_well = bool(self._tunnels.live(name)) and not self._tunnels.trouble(name)
+        if not is_well and name not in self._timers:
             self._timers[name] = self._reactor.callLater(self._grace, self._still_without, name)
+        elif is_well:
+            timer = self._timers.pop(name, None)
+            if timer is not None:
+                timer.cancel()
+            self._set(name, "True")
 
     def _still_without(self, name: str) -> None:
         del self._timers[name]
@@ -77,9 +79,13 @@ class Availability(Service):
             return
         kind = AGENT_AVAILABLE if cluster.ssh is None else NODES_AVAILABLE
         known = cluster.condition(kind)
-        if known is not None and known.status == status:
+        reason, message = self._said(name, kind, status)
+        told = None if known is None else (known.status, known.reason, known.message)
+        if kind == AGENT_AVAILABLE and told is not None:
+            told = told[0], reason, message  # which has a time in it, that of the change
+        if told == (status, reason, message):
             return
-        writing = self._clusters.set_condition(name, kind, status, *self._said(name, kind, status))
+        writing = self._clusters.set_condition(name, kind, status, reason, message)
         self._writing.add(writing)
         writing.addErrback(self._not_written, name)
         writing.addBoth(lambda _: self._writing.discard(writing))
@@ -92,6 +98,8 @@ class Availability(Service):
             return "AgentDisconnected", f"The {self._tunnels.why_not(name)}."
         if status == "True":
             return "TunnelOpen", "An SSH tunnel to a node is open."
+        if self._tunnels.live(name):
+            return "NodesDegraded", self._tunnels.trouble(name)
         return "NoTunnel", self._tunnels.why_not(name)
 
     def _not_written(self, failure: Failure, name: str) -> None:

@@ -87,6 +87,7 @@ class Tunnels:
         self._waiting: dict[str, list[Deferred[Tunnel]]] = {}
         self._watchers: list[Callable[[str], None]] = []
         self._explanations: dict[str, Callable[[], str]] = {}
+        self._troubles: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[Tunnel]:
         """Go through all live tunnels."""
@@ -168,6 +169,19 @@ class Tunnels:
             self._explanations.pop(cluster, None)
         else:
             self._explanations[cluster] = explanation
+
+    def note(self, cluster: str, trouble: str) -> None:
+        """Note why nobody gets anywhere by the tunnels that *cluster* has; empty: they do."""
+        if trouble == self.trouble(cluster):
+            return
+        self._troubles[cluster] = trouble
+        if not trouble:
+            del self._troubles[cluster]
+        self._changed(cluster)
+
+    def trouble(self, cluster: str) -> str:
+        """Return what was last noted of *cluster*; empty while its tunnels, if there are any, are well."""
+        return self._troubles.get(cluster, "")
 
     def why_not(self, cluster: str) -> str:
         """Say since when *cluster* has no agent, or what else keeps it from being reached."""

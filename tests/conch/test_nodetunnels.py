@@ -429,6 +429,22 @@ class HealthTests(ListCase):
         self.health.answer()
         self.assertEqual((self.status(A).state, self.status(A).error), ("open", ""))
 
+    def test_trouble(self) -> None:
+        """While no tunnel is well it is told why, by the first of them."""
+        self.assertEqual(self.tunnels.trouble, "")
+        self.up(A, B)
+        self.assertEqual(self.tunnels.trouble, "")
+        self.tunnels.check()
+        self.health.answer("it answered 500")
+        self.assertEqual(self.tunnels.trouble, "")
+        self.clock.advance(HEALTH_PERIOD / 2)
+        self.health.answer("it answered 503")
+        text = "None of the open SSH tunnels (2) is well.  Node a: it answered 500"
+        self.assertEqual(self.tunnels.trouble, text)
+        self.tunnels.check()
+        self.health.answer()
+        self.assertEqual(self.tunnels.trouble, "")
+
     def test_dead(self) -> None:
         """It is closed, and opened anew once at once."""
         self.up(A)

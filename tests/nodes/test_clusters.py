@@ -168,11 +168,21 @@ class NodeClustersTests(SynchronousTestCase):
         self.add()
         running: Any = self.nodes.get("beta")
         looks: list[bool] = []
-        running.tunnels = SimpleNamespace(is_up=True, check=lambda: looks.append(True))
+        running.tunnels = SimpleNamespace(is_up=True, trouble="", check=lambda: looks.append(True))
         for is_up, count in ((True, 1), (True, 1), (False, 1), (True, 2)):
             running.tunnels.is_up = is_up
             running._changed()
             self.assertEqual(len(looks), count)
+        running.tunnels = running.tunneler.tunnels
+
+    def test_trouble(self) -> None:
+        """While all tunnels lead nowhere the cluster is told to be in trouble, and why; then it is not."""
+        self.add()
+        running: Any = self.nodes.get("beta")
+        for is_up, trouble in ((True, ""), (True, "refused"), (False, ""), (True, "refused"), (True, "")):
+            running.tunnels = SimpleNamespace(is_up=is_up, trouble=trouble, check=lambda: None)
+            running._changed()
+            self.assertEqual(self.tunnels.trouble("beta"), trouble)
         running.tunnels = running.tunneler.tunnels
 
     def test_key(self) -> None:

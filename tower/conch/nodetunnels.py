@@ -195,6 +195,15 @@ class NodeTunnels:
         return any(place.is_usable for place in self._places.values())
 
     @property
+    def trouble(self) -> str:
+        """Why there are tunnels and yet none is well; empty while one is, and while there are none."""
+        usable = [place for place in self._places.values() if place.is_usable]
+        if not usable or not all(place.is_degraded or place.is_suspect for place in usable):
+            return ""
+        first = usable[0].status()
+        return f"None of the open SSH tunnels ({len(usable)}) is well.  Node {first.name}: {first.error}"
+
+    @property
     def absence(self) -> NoTunnels:
         """The error while there is none."""
         return NoTunnels(

@@ -318,7 +318,7 @@ class NodeCluster:
         self.tunnels.close()
 
     def _changed(self) -> None:
-        """Have the way there exactly while a tunnel is up."""
+        """Have the way there exactly while a tunnel is up, and tell whether it leads anywhere."""
         if self.tunnels.is_up and not self._is_there:
             self._is_there = True
             self.way.since = self._around.epoch()
@@ -327,6 +327,7 @@ class NodeCluster:
             self.tunnels.check()  # so that one that nobody reaches is noticed before a minute is over
         elif not self.tunnels.is_up:
             self._leave()
+        self._around.tunnels.note(self.cluster.name, self.tunnels.trouble)
 
     def _leave(self) -> None:
         if self._is_there:
