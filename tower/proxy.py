@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from tower import __version__
 from tower.adminaccess import LOOK, AdminAccess
+from tower.auditlog import AuditCollector, open_audit_log
 from tower.availability import Availability
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
@@ -105,6 +106,7 @@ class Proxy(MultiService):
         self._state = state
         self._reactor = reactor
         self._day = TimeOfDay(reactor)
+        self._audit_log = open_audit_log(options, reactor, self._day.seconds)
         self._sockets = Poller(reactor)
         self._ready = False
         self._ports: list[TCPServer] = []
@@ -134,6 +136,7 @@ class Proxy(MultiService):
             self._budget,
             AgentEndpoint(reactor, self._welcomes()).accept,
             lambda: self._ready,
+            self._audit_log,
         )
 
     def _admin_access(self) -> AdminAccess:
@@ -222,8 +225,13 @@ class Proxy(MultiService):
             periodic(reactor, RENEWAL_PERIOD, self._trust.serving.renew),
             periodic(reactor, PURGE, records.purge),
         ]
+        audit_log = self._audit_log
+        if audit_log is not None:
+            services.append(audit_log)
         if options["metrics-port"] is not None:
             registry = registry_of(TunnelCollector(self._nodes.readings))
+            if audit_log is not None:
+                registry.register(AuditCollector(audit_log))
             services.append(MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"]))
         for service in services:
             service.setServiceParent(self)

@@ -21,9 +21,24 @@ from tower.options import (
     read_port_range,
     read_size,
 )
+from tower.web.auditformats import FORMATS
 from tower.web.kubesphereport import OFFSET
 
 _LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
+
+
+def _read_audit_format(text: str) -> str:
+    if text not in FORMATS:
+        raise ValueError(f"is no format: give {' or '.join(FORMATS)}")
+    return text
+
+
+def _read_megabytes(text: str) -> int:
+    """Return a size, B."""
+    count = read_count(text)
+    if not 1 <= count <= 1_000_000:
+        raise ValueError("is no size: give 1 to 1000000 megabytes")
+    return count * 1_000_000
 
 
 class Options(NodeOptions):
@@ -62,6 +77,15 @@ class Options(NodeOptions):
         parameter(
             "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
         ),
+        parameter(
+            "audit-log-path",
+            None,
+            "File that says who asked what, or - for standard output.",
+        ),
+        parameter("audit-log-format", "json", "json (audit.k8s.io/v1) or legacy.", _read_audit_format),
+        parameter("audit-log-maxsize", 100_000_000, "Largest such file, MB.", _read_megabytes),
+        parameter("audit-log-maxbackup", 0, "How many older ones to keep; 0: all.", read_count),
+        parameter("audit-log-maxage", 0, "How long to keep them, days; 0: for ever.", read_count),
         parameter("metrics-port", None, "Port for /metrics, without TLS; none by default.", read_port),
         parameter("metrics-host", "127.0.0.1", "Address that it listens on.", read_host),
         parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),

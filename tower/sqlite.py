@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from threading import Thread
-from typing import cast
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
+from tower.onethread import OneThread
 from tower.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
 from tower.sqlitefile import Outcome, SQLiteFile
 from tower.store import SnapshotStore
@@ -28,12 +25,6 @@ SIZE_LIMIT = 1 << 30
 
 #: Most transactions that wait for the disk; more are refused.
 BACKLOG = 1000
-
-
-class _OneWriter(ThreadPool):
-    """The pool with the thread that writes; a program that crashes does not wait for it."""
-
-    threadFactory = cast(type[Thread], partial(Thread, daemon=True))
 
 
 class SQLiteStore(SnapshotStore):
@@ -54,7 +45,7 @@ class SQLiteStore(SnapshotStore):
         self._file = SQLiteFile(os.fspath(path), size_limit)
         super().__init__(*self._file.load())
         self._reactor = reactor
-        self._pool: ThreadPool | None = None
+        self._pool: OneThread | None = None
         self._waiting = 0
         self._stopped: Deferred[None] | None = None
 
@@ -87,7 +78,7 @@ class SQLiteStore(SnapshotStore):
 
     async def _transact(self, operations: list[Operation]) -> list[Record | None]:
         if self._pool is None:
-            self._pool = _OneWriter(1, 1, "tower-store")
+            self._pool = OneThread("tower-store")
             self._pool.start()
         self._waiting += 1
         try:

@@ -47,6 +47,11 @@ class FakeRequest:
     channel: FakeChannel = field(factory=FakeChannel)
     certificate: bytes | None = None
     identity: Any = None
+    audited: list[str] = field(factory=list)
+
+    def audit(self, cluster: str) -> None:
+        """Note that it was to be written down."""
+        self.audited.append(cluster)
 
 
 def request(bearer: str | None = None, **more: Any) -> FakeRequest:

@@ -62,6 +62,11 @@ class FakeRequest:
     certificate: bytes | None = None
     identity: Any = None
     channel: Any = field(factory=FakeChannel)
+    audited: list[str] = field(factory=list)
+
+    def audit(self, cluster: str) -> None:
+        """Note that it was to be written down."""
+        self.audited.append(cluster)
 
     @property
     def path(self) -> bytes:

@@ -53,6 +53,11 @@ class FakeRequest:
     certificate: bytes | None = None
     method: bytes = b"GET"
     identity: Any = field(default=None)
+    audited: list[str] = field(factory=list)
+
+    def audit(self, cluster: str) -> None:
+        """Note that it was to be written down."""
+        self.audited.append(cluster)
 
     @property
     def path(self) -> bytes:

@@ -41,6 +41,9 @@ class Request(Protocol):
 
     identity: Any
 
+    def audit(self, cluster: str) -> None:
+        """See `tower.web.request.Request.audit`."""
+
     @property
     def channel(self) -> Channel:
         """The connection it came on."""
@@ -181,6 +184,11 @@ def no_foreign_identity(request: Request, _cluster: str) -> None:
         )
 
 
+def audited(request: Request, cluster: str) -> None:
+    """Have what is asked written to the audit log before anything is done about it."""
+    request.audit(cluster)
+
+
 def identification(authenticator: Authenticates) -> Chain:
     """Return the chain that only finds out who asks."""
     return Chain(Authentication(authenticator))
@@ -190,6 +198,7 @@ def user_chain(authenticator: Authenticates, find: Find) -> Chain:
     """Return the chain of the front door and of the clusters' own ports."""
     return Chain(
         Authentication(authenticator),
+        audited,
         RightPlace(find),
         no_foreign_identity,
     )

@@ -35,6 +35,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 
 from tower.budget import Budget
+from tower.web.audit import Audit
 from tower.web.httpchannel import HTTPChannel, UserConnection
 from tower.web.inflight import InFlight
 from tower.web.outcome import Outcome
@@ -99,6 +100,7 @@ class Gateway:
     :param sessions: ends what an expired or revoked credential still uses.
     :param budget: lends memory for what users send faster than it can be placed; one of its own if None.
     :param inflight: how many requests there may be at one time; None: any number.
+    :param audit: writes down who asks what; None: nobody does.
     :ivar protocol: the class of the connections' receivers.
     :ivar requests: how many requests came.
     :ivar failures: how many were answered with a Status of our own.
@@ -116,6 +118,7 @@ class Gateway:
         limits: Limits | None = None,
         budget: Budget | None = None,
         inflight: InFlight | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self.clock = clock
         self.router = router
@@ -124,6 +127,7 @@ class Gateway:
         self.limits = limits or Limits()
         self.budget = budget or Budget(UNPLACED)
         self.inflight = inflight
+        self.audit = audit
         self.requests = self.failures = self.refused_connections = 0
         self.stopping = False
         self._channels: set[HTTPChannel] = set()

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 
+from tower.auditlog import AuditLog
 from tower.budget import Budget
 from tower.clock import TimeOfDay
 from tower.listening import ConnectionReactor
@@ -21,6 +22,8 @@ from tower.tunnels import Tunnels
 from tower.v1.tokens import KIND as V1_TOKENS
 
 from .api import Api
+from .audit import Audit
+from .auditformats import FORMATS
 from .chain import Chain, identification, user_chain
 from .clusterproxy import ClusterProxies, KubernetesDoors, OpenDoors
 from .gateway import Gateway, Router
@@ -43,6 +46,7 @@ class Gateways:
     """:param sockets: a `tower.poller.Poller`.
     :param take_agent: gets the connections of agents.
     :param is_ready: says whether requests can be served.
+    :param audit_log: gets a line for what everybody asks.
     :ivar front: behind the one TLS port.
     :ivar plain: behind the port without TLS.
     :ivar sessions: what people do now.
@@ -60,6 +64,7 @@ class Gateways:
         budget: Budget,
         take_agent: TakeAgent,
         is_ready: Callable[[], bool],
+        audit_log: AuditLog | None = None,
     ) -> None:
         self._options = options
         self._sockets = sockets
@@ -70,6 +75,8 @@ class Gateways:
         self._watch: Watch | None = None
         limit = options["max-requests-inflight"]
         self._inflight = InFlight(limit) if limit else None
+        form = FORMATS[options["audit-log-format"]]()
+        self._audit = None if audit_log is None else Audit(audit_log, form, day.seconds)
         authenticator = Authenticator(records.credentials, day)
         self.sessions = Sessions(authenticator)
         self._pool = ChannelPool(tunnels)
@@ -101,7 +108,13 @@ class Gateways:
 
     def _gateway(self, router: Router) -> Gateway:
         return Gateway(
-            self._day, router, self._pool, self.sessions, budget=self._budget, inflight=self._inflight
+            self._day,
+            router,
+            self._pool,
+            self.sessions,
+            budget=self._budget,
+            inflight=self._inflight,
+            audit=self._audit,
         )
 
     def _api(self, tunnels: Tunnels, nodes: NodeClusters) -> Api:

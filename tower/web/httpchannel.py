@@ -76,6 +76,7 @@ class HTTPChannel:
         self._served = self._age = self._borrowed = 0
         self._certificate: bytes | None = None
         self._certificate_known = False
+        self._address = ""
         self._forwarding = b""
         self._lines = b""
         self._lines_fields: Fields | None = None
@@ -95,6 +96,13 @@ class HTTPChannel:
         return self._certificate
 
     @property
+    def address(self) -> str:
+        """The user's IP address."""
+        if not self._address:
+            self._address = self.connection.getPeer().host
+        return self._address
+
+    @property
     def body_pending(self) -> bool:
         """Whether some of the current request's body has not come yet."""
         return self._left > 0 or self._chunks is not None
@@ -110,7 +118,7 @@ class HTTPChannel:
             self.enter(identity, cluster)
         if fields is not self._lines_fields or identity is not self._lines_identity:
             if not self._forwarding:
-                self._forwarding = forwarding_lines(self.connection.getPeer().host)
+                self._forwarding = forwarding_lines(self.address)
             self._lines = write_fields(
                 fields, identity_lines(identity.user, identity.groups), self._forwarding
             )
@@ -185,7 +193,9 @@ class HTTPChannel:
 
     def forget(self) -> None:
         """Note that the connection, given up before, is nobody's concern here any more."""
-        self._request = None
+        request, self._request = self._request, None
+        if request is not None:
+            request.forget()
         self._leave()
         self.gateway.forget(self)
 

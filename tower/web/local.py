@@ -114,7 +114,7 @@ class StreamedAnswer:
             framing=framing,
             close=not self._keep,
         )
-        request.started = True
+        request.begun(response.code)
         request.channel.send(head)
         if request.method == b"HEAD":
             self._over = True

@@ -183,7 +183,7 @@ class ProxyClient:
             self._left = left
             self._deliver_head(self._status, data, end)
             return
-        request.started = True
+        request.begun(self._status)
         channel = self.channel
         if not channel.connection.send(data):
             channel.fill()
@@ -249,7 +249,7 @@ class ProxyClient:
 
     def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
         """Pass on *data*: *end* bytes of head, and the beginning of the body."""
-        self.request.started = True
+        self.request.begun(status)
         if self._hooked:
             head = self.handleResponseHead(status, bytes(data[:end]))
             data, end = head + bytes(self.handleResponsePart(data[end:])), len(head)

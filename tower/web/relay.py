@@ -64,6 +64,8 @@ class ProxyClientFactory:
             lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.spent(bearer))
         else:
             lines = channel.enter_with(fields, identity, relay.cluster)
+            if request.entry is not None and (told := request.entry.header):
+                lines = b"%b%b\r\n" % (lines[:-2], told)
         self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
         if fields.upgrade:
             if fields.body:

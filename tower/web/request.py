@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.errors import TowerError, Unauthorized
+from tower.web.auditformats import Answer
 from tower.web.http1 import Fields
 from tower.web.local import BodyReading, StreamedAnswer, response_head
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
@@ -20,6 +21,7 @@ from tower.web.requestinfo import parse_request_info
 from tower.web.status import Refusal, refusal_of, status_response
 
 if TYPE_CHECKING:
+    from tower.web.audit import Entry
     from tower.web.httpchannel import HTTPChannel
     from tower.web.inflight import InFlight
 
@@ -68,6 +70,7 @@ class Request:
     :ivar head: its bytes, the empty line included.
     :ivar early: what came of the body together with the head, framing included.
     :ivar identity: who asks; left here by the router.
+    :ivar entry: of the audit log; None where nobody keeps one, or nobody is known.
     :ivar started: whether the head of a final answer was sent.
     """
 
@@ -80,6 +83,7 @@ class Request:
         "_id",
         "channel",
         "early",
+        "entry",
         "fields",
         "head",
         "identity",
@@ -110,6 +114,7 @@ class Request:
         self.head = head
         self.early = early
         self.identity: Identity | None = None
+        self.entry: Entry | None = None
         self.started = False
         self.over = False
         self._id = ""
@@ -155,6 +160,16 @@ class Request:
         reading = BodyReading(self, limit)
         self._exchange = reading
         return reading.done
+
+    def audit(self, cluster: str) -> None:
+        """Write down that it was asked, now that `identity` is known, and later what became of it.
+
+        :param cluster: where it wants to go; empty for Tower's own API.
+        """
+        audit = self.channel.gateway.audit
+        if audit is not None:
+            self.entry = entry = audit.begin(self, cluster)
+            self._id = entry.id
 
     # What becomes of it
 
@@ -228,7 +243,7 @@ class Request:
         head = response_head(
             response.code, response.headers, self.channel.gateway.date, framing=framing, close=not keep
         )
-        self.started = True
+        self.begun(response.code)
         self.channel.send(head if self.method == b"HEAD" else head + response.body)
         self.finish(keep=keep)
 
@@ -276,7 +291,7 @@ class Request:
         self._log.info(
             "request {id} from {peer}: {code} {text}",
             id=self.request_id,
-            peer=self.channel.connection.getPeer().host,
+            peer=self.channel.address,
             code=refusal.code,
             text=reason or refusal.message,
         )
@@ -288,7 +303,7 @@ class Request:
         self.over = True
         self._let_go()
         keep = not (self.close or refusal.close or channel.body_pending)
-        self.started = True
+        self.begun(refusal.code, refusal.reason, refusal.message)
         channel.send(
             status_response(
                 refusal,
@@ -300,9 +315,17 @@ class Request:
         )
         self.finish(keep=keep)
 
+    def begun(self, code: int, reason: str = "", message: str = "") -> None:
+        """Note that the head of the final answer is sent; *reason* and *message* are of a refusal."""
+        self.started = True
+        if self.entry is not None:
+            self.entry.answered(Answer(code, reason, message))
+
     def finish(self, *, keep: bool) -> None:
         """Note that the answer is complete."""
         self.over = True
+        if self.entry is not None:
+            self.entry.ended()
         self._exchange = None
         if self._counted:
             self._count_no_more()
@@ -310,7 +333,8 @@ class Request:
 
     def switched(self) -> None:
         """Note that the connection is HTTP no more."""
-        self.started = self.over = True
+        self.begun(101)
+        self.over = True
         self._exchange = None  # or each would keep the other
 
     def abandon(self) -> None:
@@ -318,6 +342,12 @@ class Request:
         self.over = True
         self._count_no_more()
         self._let_go()
+        self.forget()
+
+    def forget(self) -> None:
+        """Note that nothing more comes of it, also where it has changed the protocol."""
+        if self.entry is not None:
+            self.entry.ended()
 
     def _let_go(self) -> None:
         exchange, self._exchange = self._exchange, None

@@ -59,6 +59,7 @@ class _ClusterRouter:
         standing = request.channel.standing
         if standing is not None and standing.covers(request, self._rights):
             request.identity = standing.identity
+            request.audit(standing.relay.cluster)
             return standing.relay
         return self._route(request)
 
@@ -234,6 +235,7 @@ class OpenClusterPort(ClusterPort):
         if bearer is not None and bearer.startswith(_OWN_TOKEN):
             return super().__call__(request)
         request.identity = ANYBODY
+        request.audit(self._open.cluster)
         return self._open
 
 
