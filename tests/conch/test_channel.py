@@ -626,6 +626,18 @@ class EndTests(ChannelTestCase):
         self.assertTrue(self.channel.send(BULK))
         self.assertEqual((self.near.log, self.channel.queued), (["closed"], 0))
 
+    def test_tunnel_lost_in_a_turn(self) -> None:
+        """The same while what is queued goes, whole or in part."""
+        for grant in (1 << 20, 10_000):
+            self.setUp()
+            self.channel.send(bytes(2 * BASE))
+            self.pair.near.wire.commit = (  # type: ignore[method-assign]
+                lambda size: self.pair.near.mux.lost(ConnectionError("cut"))
+            )
+            self.pair.near.hear(number(ADJUST, 0, grant))
+            self.pair.near.turn()
+            self.assertEqual((self.near.log, self.channel.queued), (["closed"], 0))
+
     def test_too_late(self) -> None:
         """Who becomes the receiver of a channel that is gone hears so when he resumes it, once."""
         self.channel.abort()

@@ -67,6 +67,21 @@ class ConnectionServiceTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(self.service.request(b"one", want_reply=False)), b"")
         self.assertEqual(self.sent.packets, [(80, NS(b"one") + b"\0")])
 
+    def test_stopped_under_a_reply(self) -> None:
+        """A connection that ends while a request is answered has answered none, and nobody is told."""
+
+        def stops(messageType: int, payload: bytes) -> None:
+            self.service.serviceStopped()
+
+        self.sent.sendPacket = stops  # type: ignore[method-assign]
+        for name in (b"known", b"unknown"):
+            self.service = ConnectionService(self.clock, {b"known": lambda transport, data: b""})
+            transport: Any = self.sent
+            self.service.transport = transport
+            self.service.serviceStarted()
+            self.service.packetReceived(80, NS(name) + b"\1")
+        self.assertEqual(self.sent.order, [])
+
     def test_reply_to_nothing(self) -> None:
         """A reply that nobody waits for breaks the protocol."""
         for kind in (81, 82):

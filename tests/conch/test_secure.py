@@ -10,6 +10,7 @@ from collections.abc import Callable
 from twisted.conch.ssh.common import NS
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import HOST_KEY, Gate, Mux, Pair, Wire, raiser
@@ -35,13 +36,14 @@ def kexinit(*markers: bytes) -> bytes:
 class Raw:
     """A server whose client is written by hand."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, connect: bool = True) -> None:
         self.clock = Clock()
         self.server = ServerTransport(self.clock, [HOST_KEY], Gate(), limits=limits)
         self.server.ready.addErrback(lambda _: None)
         self.wire = Wire()
         self.sealer = ClearSealer(0)
-        self.server.makeConnection(self.wire)
+        if connect:
+            self.server.makeConnection(self.wire)
 
     def send(self, *payloads: bytes) -> None:
         """Send messages in the clear."""
@@ -530,6 +532,38 @@ class EndTests(SynchronousTestCase):
         self.assertTrue(raw.wire.disconnecting)
         raw.server.connectionLost()
         self.assertEqual(raw.clock.getDelayedCalls(), [])
+
+    def test_lost_under_the_goodbye(self) -> None:
+        """The connection may break while we say why we close it: the end comes once, with that reason."""
+        raw = Raw()
+        lost = self.breaks_at(raw, 1)
+        raw.server.fail(PeerError("nonsense"))
+        self.assertEqual(list(map(str, lost)), ["nonsense"])
+        self.assertEqual(raw.clock.getDelayedCalls(), [])
+
+    def test_lost_under_an_exchange(self) -> None:
+        """So it may while a key exchange begins: nobody waits for its end then."""
+        for write in (1, 2):
+            raw = Raw(connect=False)
+            lost = self.breaks_at(raw, write)
+            raw.server.makeConnection(raw.wire)
+            self.assertEqual(len(lost), 1)
+            self.assertEqual(raw.clock.getDelayedCalls(), [])
+
+    def breaks_at(self, raw: Raw, write: int) -> list[Exception]:
+        """Have the connection break under a write, the first, second or so; return why it was lost."""
+        lost: list[Exception] = []
+        raw.server.lost.addCallback(lost.append)
+        left = write
+
+        def broken(data: bytes) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                raw.server.connectionLost(Failure(ConnectionDone()))
+
+        raw.wire.write = broken  # type: ignore[method-assign]
+        return lost
 
     def test_silence_after_the_end(self) -> None:
         """Nothing is sent, taken or started after the end."""

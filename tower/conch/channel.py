@@ -191,6 +191,8 @@ class Channel:
             first = self._queue[0]
             piece = first[:room]
             self._mux.send_data(self, piece)
+            if not self._queue:
+                return False  # the tunnel was lost under this
             self._out_window -= len(piece)
             self.queued -= len(piece)
             if len(piece) == len(first):

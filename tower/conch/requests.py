@@ -148,7 +148,8 @@ class ConnectionService(SSHService):
         # RFC 4252 section 5.3: what belongs to authentication is ignored when that is over.
 
     def _requested(self, packet: bytes) -> None:
-        assert self.transport is not None
+        transport = self.transport
+        assert transport is not None
         now = self._clock.seconds()
         self._allowance = min(BURST, self._allowance + (now - self._counted_at) * RATE) - 1.0
         self._counted_at = now
@@ -160,15 +161,13 @@ class ConnectionService(SSHService):
         try:
             if answer is None:
                 raise RequestRefused("unknown", self.unknown)
-            reply = answer(self.transport, data)
+            reply, kind, told = answer(transport, data), MSG_REQUEST_SUCCESS, transport.answered
         except RequestRefused as refused:
-            if wants_reply:
-                self.transport.sendPacket(MSG_REQUEST_FAILURE, refused.reply)
-            self.transport.refused(name)
-        else:
-            if wants_reply:
-                self.transport.sendPacket(MSG_REQUEST_SUCCESS, reply)
-            self.transport.answered(name)
+            reply, kind, told = refused.reply, MSG_REQUEST_FAILURE, transport.refused
+        if wants_reply:
+            transport.sendPacket(kind, reply)
+        if not self._over:  # sending may turn out to be the end
+            told(name)
 
     def _replied(self, kind: int, packet: bytes) -> None:
         if not self._pending:

@@ -194,12 +194,14 @@ class SecureTransport(SSHTransportBase):
 
         Where the text is for our own people, the peer gets `PeerError.for_peer`.
         """
-        if self._over:
+        if self._over or self._reason is not None:
             return
+        self._reason = reason.with_traceback(None)
         told = reason.for_peer if isinstance(reason, PeerError) else ""
         text = (told or str(reason)).encode()[:256]
         self.sendPacket(MSG_DISCONNECT, code.to_bytes(4, "big") + NS(text) + NS(b""))
-        self._end(reason)
+        if not self._over:  # else the connection broke under it
+            self._end(reason)
 
     def _end(self, reason: Exception) -> None:
         assert self.transport is not None
@@ -404,6 +406,8 @@ class SecureTransport(SSHTransportBase):
             self.supportedCompressions,
         )
         self.sendPacket(MSG_KEXINIT, self.ourKexInitPayload[1:])
+        if self._over:
+            return  # the connection broke under it
         self._keyExchangeState = self._KEY_EXCHANGE_REQUESTED
         self._sending_held = True
         self._timers.set("exchange", self.limits.exchange, self._exchange_too_slow)
