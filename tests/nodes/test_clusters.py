@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from attrs import evolve
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -27,6 +30,12 @@ from tower.tunnels import Tunnels
 from tower.vault import Vault
 
 ACCESS = KubeAccess("https://10.0.0.1:6443", insecure=True, token="of-beta")
+
+
+def host_key(number: int) -> str:
+    """Return the line of a public key."""
+    key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32).public_key()
+    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 
 class NodeClustersTests(SynchronousTestCase):
@@ -131,20 +140,69 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNone(status.last_sync)
 
     def test_what_changes_alone(self) -> None:
-        """Other nodes, targets and kubelets disturb no tunnel; another user means other tunnels."""
+        """Other nodes, targets, kubelets, users and clouds disturb no tunnel."""
         self.add()
         first = self.nodes.get("beta")
         assert first is not None
         self.change(targets={"pg": "10.0.0.5:5432"}, kubelet_port=0, allow_system=True)
-        self.assertIs(self.nodes.get("beta"), first)
         self.assertEqual(first.way.targets, {"pg": ("10.0.0.5", 5432)})
         self.assertIsNone(first.kubelets)
         self.change(user="other")
-        second = self.nodes.get("beta")
-        assert second is not None
-        self.assertIsNot(second, first)
-        self.assertEqual(second.tunneler.user, "other")
-        self.assertFalse(first.tunneler.running)
+        self.assertEqual((first.tunneler.user, first.way.peer), ("other", "nodes as other"))
+        self.assertEqual(first._login.user, "other")
+        self.assertIn('for user "other"', self.tunnels.why_not("beta"))
+        self.assertIs(self.nodes.get("beta"), first)
+        self.assertTrue(first.tunneler.running)
+
+    def test_another_cloud(self) -> None:
+        """Another cloud lists and installs from then on; one that is no good changes nothing."""
+        config = self.folder / "fake.conf"
+        config.write_text("[fake]\n")
+        self.add(nodes_file="", cloud_provider="fake", cloud_config=str(config))
+        running: Any = self.nodes.get("beta")
+        cloud = running._cloud
+        self.change(cloud_config=str(self.folder / "other.conf"))
+        self.assertIs(self.nodes.get("beta"), running)
+        self.assertIs(running._cloud, cloud)
+        self.assertIn("Couldn't open cloud provider configuration", running.status().last_error)
+        (self.folder / "other.conf").write_text("[fake]\n")
+        self.clock.advance(15)
+        self.assertIsNot(running._cloud, cloud)
+        self.assertEqual(running.status().last_error, "")
+        self.assertEqual(running.tunneler._install, running._cloud.install)
+        self.change(cloud_provider="", cloud_config="", nodes=("192.0.2.9",))
+        self.assertIsNone(running._cloud.instances)
+        self.assertIsNone(running.tunneler._install)
+        self.assertEqual([node.address for node in running.status().nodes], ["192.0.2.9:22"])
+
+    def test_another_rule_for_host_keys(self) -> None:
+        """Nodes that nobody vouched for are left when somebody does not; all others stay."""
+        self.add(host_keys="insecure-ignore")
+        running: Any = self.nodes.get("beta")
+        good, bad, lost = nodes = [Node(f"192.0.2.{number}") for number in (1, 2, 3)]
+        updates: list[list[Node]] = []
+        tunnels = SimpleNamespace(
+            nodes=nodes,
+            at=lambda node: None if node is lost else node,
+            update=updates.append,
+            retry=lambda: None,
+            is_up=True,
+            trouble="",
+            check=lambda: None,
+        )
+        running.tunnels, real = tunnels, running.tunnels
+        lines = [host_key(1), host_key(2)]
+        for node, line in zip((good, bad), lines, strict=True):
+            running._vouching.accepted(node, base64.b64decode(line.split()[1]))
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"192.0.2.1 {lines[0]}\n192.0.2.2 {lines[0]}\n")
+        self.change(host_keys="known-hosts", known_hosts=str(hosts))
+        self.assertIs(self.nodes.get("beta"), running)
+        self.assertEqual(updates, [[good], nodes])
+        hosts.write_text("")
+        self.change(host_keys="accept-new")
+        self.assertEqual(updates[2:], [[good, bad], nodes])
+        running.tunnels = real
 
     def test_another_key(self) -> None:
         """Another key and other known hosts count for the next login, and disturb no tunnel."""
@@ -157,7 +215,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIn("RSA PRIVATE KEY", other.read_text())
         self.assertEqual(first._login.key().kind, b"ssh-rsa")
         self.assertNotEqual(first._key.public_line(), line)
-        self.assertEqual([file.path for file in first._login.host_keys._files], [self.folder / "hosts"])
+        self.assertEqual([file.path for file in first._vouching._rule._files], [self.folder / "hosts"])
         self.change(key_file=str(self.folder / "nowhere" / "id"))
         self.assertRaises(KeyUnusable, first._login.key)
         self.change(key_file=str(self.folder / "key"))

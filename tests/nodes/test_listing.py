@@ -243,7 +243,35 @@ class ParseNodesTests(SynchronousTestCase):
         """What is no node is told with file and line."""
         for word in ("h1:99999", "h1:x", "user@h1:22:22", "/etc"):
             error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n\n{word}\n", "/etc/nodes")
-            self.assertEqual(str(error), f"/etc/nodes:3: {word!r} is not host:port")
+            self.assertEqual(
+                str(error),
+                f"/etc/nodes:3: {word!r} is no name and no address: a line is HOST, HOST:PORT or "
+                "[IPV6]:PORT, and behind it other names of that node",
+            )
+
+    def test_something_else(self) -> None:
+        """What some program wrote instead of a list is not taken for one."""
+        for text, word in (
+            ("<html>\n<head><title>502 Bad Gateway</title></head>\n", "<html>"),
+            ("<!DOCTYPE html>\n", "<!DOCTYPE"),
+            ("404 page not found\n", "404"),
+            ("sh: 1: kubectl: not found\n", "sh:"),
+            ("Error from server (Forbidden): nodes is forbidden\n", "(Forbidden):"),
+            ('{"kind": "NodeList"}\n', '{"kind":'),
+            ("apiVersion: v1\n", "apiVersion:"),
+            ("null,\n", "null,"),
+            ("-\n", "-"),
+            ("10.0.0.256\n", "10.0.0.256"),
+            ("h1:22,h2:22\n", "h1:22,h2:22"),
+        ):
+            error = self.assertRaises(ListingFailed, parse_nodes, text, "/etc/nodes")
+            self.assertIn(f"/etc/nodes:1: {word!r} is no name", str(error))
+
+    def test_names(self) -> None:
+        """Names may be of any alphabet, and of digits behind the first."""
+        nodes = parse_nodes("knöten-1.example. 7 a_b\n192.0.2.1 n\nfe80::1%eth0\n", "nodes")
+        self.assertEqual([node.host for node in nodes], ["knöten-1.example.", "192.0.2.1", "fe80::1%eth0"])
+        self.assertEqual(nodes[0].name, "7")
 
     def test_odd_names(self) -> None:
         """Names that no terminal should be shown are told the same way."""

@@ -174,6 +174,28 @@ class KeyTests(Logged):
         self.pass_time(300)
         self.assertEqual(self.tunneler.status().last_error, "")
 
+    def test_another_user(self) -> None:
+        """He and who installs for him count at once; what the one before says then does not."""
+        late: Deferred[None] = Deferred()
+        self.install_result = late
+        self.tunneler.run()
+        others: list[str] = []
+
+        async def install(user: str, line: bytes) -> None:
+            others.append(user)
+
+        self.tunneler.turn_to("u" * 33, install)
+        self.assertEqual(self.tunneler.user, "u" * 32)
+        late.errback(RuntimeError("the cloud of before"))
+        self.pass_time(1)
+        self.assertEqual(others, ["u" * 32])
+        status = self.tunneler.status()
+        self.assertEqual((status.last_error, status.last_key_install), ("", 1_000_001.0))
+        self.tunneler.turn_to("bob", None)
+        self.pass_time(1000)
+        self.assertIsNone(self.tunneler.status().last_key_install)
+        self.tunneler.check_healthy()
+
     def test_a_new_key(self) -> None:
         """A key that changed on the disk is installed with the next list, not after minutes."""
         self.run_up()

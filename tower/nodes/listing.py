@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from attrs import evolve
 
 from tower.errors import ConfigurationError, TowerError
-from tower.nodes.node import SSH_PORT, Node, usual
+from tower.nodes.node import SSH_PORT, Node, is_name, is_place, usual
 from tower.plainfile import read_plain
 from tower.policy import parse_address
 
@@ -22,6 +22,9 @@ NODES = "/api/v1/nodes"
 
 #: How long a file with nodes may be, B.
 FILE_LIMIT = 4 * 1024 * 1024
+
+#: What a line of a file is.
+_LINE = "a line is HOST, HOST:PORT or [IPV6]:PORT, and behind it other names of that node"
 
 #: Longest name or address of a node, characters, as Kubernetes has it.
 LONGEST_NAME = 253
@@ -223,16 +226,22 @@ def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
         words = line.partition("#")[0].split()
         if not words:
             continue
-        if odd := next((word for word in words if not _is_word(word)), None):
-            raise ListingFailed(f"{name}:{number}: {odd[:LONGEST_NAME]!r} is no name and no address")
         try:
             host, port = parse_address(words[0], ssh_port)
-        except ConfigurationError as e:
-            raise ListingFailed(f"{name}:{number}: {e}") from e
+        except ConfigurationError:
+            raise _odd(name, number, words[0]) from None
+        if not (_is_word(words[0]) and is_place(host)):
+            raise _odd(name, number, words[0])
+        if odd := next((word for word in words[1:] if not (_is_word(word) and is_name(word))), None):
+            raise _odd(name, number, odd)
         names = [usual(word) for word in words[1:]]
         node = Node(usual(host), port, names[0] if names else "", frozenset(names))
         nodes.setdefault(node.address, node)
     return list(nodes.values())
+
+
+def _odd(name: str, number: int, word: str) -> ListingFailed:
+    return ListingFailed(f"{name}:{number}: {word[:LONGEST_NAME]!r} is no name and no address: {_LINE}")
 
 
 def fallback(first: Lister, *others: Lister) -> Lister:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 
 from attrs import field, frozen
 
-from tower.policy import join_address, parse_address
+from tower.policy import is_host, join_address, parse_address
 
 #: Where sshd listens unless somebody says otherwise.
 SSH_PORT = 22
+
+#: A part of a name, in the form in which it is looked up.
+_LABEL = re.compile(r"[a-z0-9_](?:[-a-z0-9_]*[a-z0-9_])?", re.IGNORECASE)
 
 
 @frozen
@@ -54,7 +58,29 @@ def parse_node(text: str, default_port: int = SSH_PORT) -> Node:
 def usual(host: str) -> str:
     """Return *host* in the one way to write it: IPv6 short and without brackets."""
     bare = host.removeprefix("[").removesuffix("]")
+    return str(ip_address(bare)) if _is_address(bare) else host
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a node can be called *text*: an address, or a name.
+
+    Names are of letters of any alphabet, digits, dashes, underscores and dots.
+    """
+    return _is_address(text) or (is_host(text) and all(map(_LABEL.fullmatch, _labels(text))))
+
+
+def is_place(text: str) -> bool:
+    """Tell whether a node can be reached at *text*: an address, or a name that does not end with a number."""
+    return _is_address(text) or (is_name(text) and not _labels(text)[-1].isdigit())
+
+
+def _labels(name: str) -> list[str]:
+    return name.encode("idna").decode("ascii").removesuffix(".").split(".")
+
+
+def _is_address(text: str) -> bool:
     try:
-        return str(ip_address(bare))
+        ip_address(text.removeprefix("[").removesuffix("]"))
     except ValueError:
-        return host
+        return False
+    return True

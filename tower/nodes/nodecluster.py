@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +11,19 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.budget import Budget
-from tower.cloud.interfaces import ICloudProvider, ISSHKeyLease
-from tower.cloud.registry import init_cloud_provider
 from tower.cluster import Cluster
-from tower.conch.hostkeys import AnyHostKey, HostKeys
-from tower.conch.knownhosts import KnownHosts
 from tower.conch.nodeclient import CONNECT, KEEPALIVE_INTERVAL
 from tower.conch.nodeshared import OpenCounters
 from tower.conch.nodetunnel import Login, NodeTunnel
 from tower.conch.nodetunnels import NodeTunnels
-from tower.conch.usualhosts import UsualHosts
 from tower.connecting import connect
 from tower.errors import ConfigurationError, TowerError
 from tower.nodes.access import MemberAccesses
+from tower.nodes.caution import cautious
 from tower.nodes.gate import Gate
 from tower.nodes.health import member_health
 from tower.nodes.keypair import KeyPairFiles
-from tower.nodes.knownnodes import KnownNodes, PinnedHostKeys
+from tower.nodes.knownnodes import KnownNodes
 from tower.nodes.kubelet import Kubelets
 from tower.nodes.listing import (
     Lister,
@@ -39,36 +35,17 @@ from tower.nodes.listing import (
 )
 from tower.nodes.memberapi import MemberAPI
 from tower.nodes.node import Node, parse_node
+from tower.nodes.nodecloud import NodeCloud
 from tower.nodes.spec import SSHSpec
 from tower.nodes.status import SSHStatus
 from tower.nodes.tunneler import SSHTunneler, cut_user
+from tower.nodes.vouching import Vouching
 from tower.nodes.way import NodeWay
 from tower.policy import parse_address
 from tower.store import IStore
 from tower.tunnels import Tunnels
 
-#: Whose known hosts count where nobody names a file: those that ssh would ask.
-KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
-
 _UNAUTHORIZED = 401
-
-#: What may change in a record while the tunnels stay.
-_CHANGES_ALONE = frozenset(
-    {
-        "nodes",
-        "nodes_file",
-        "address_types",
-        "ssh_port",
-        "kubelet_port",
-        "kubelet_authority",
-        "kubelet_insecure",
-        "targets",
-        "allow_system",
-        "key_file",
-        "key_type",
-        "known_hosts",
-    }
-)
 
 
 @frozen
@@ -107,8 +84,7 @@ class NodeCluster:
         self.cluster = cluster
         self.spec: SSHSpec = cluster.ssh
         self._around = around
-        self._provider = self._cloud()
-        self._instances = None if self._provider is None else self._provider.instances()
+        self._cloud = NodeCloud(around.reactor, self.spec)
         self._known = KnownNodes(around.store, cluster.name, cluster.uid)
         self._key = KeyPairFiles(self.spec.key_file, self.spec.key_type)
         self.counters = OpenCounters()
@@ -121,19 +97,11 @@ class NodeCluster:
             why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
         )
         user = cut_user(self.spec.user)
-        self._login = Login(user, self._key.private, self._host_keys())
+        self._vouching = Vouching(self.spec, self._known)
+        self._login = Login(user, self._key.private, self._vouching)
         self.tunnels = NodeTunnels(
             around.reactor,
-            lambda node: NodeTunnel(
-                around.sockets,
-                around.wheel,
-                node,
-                self._login,
-                around.budget,
-                epoch=around.epoch,
-                keepalive=min(around.keepalive, KEEPALIVE_INTERVAL),
-                dial=self._dial,
-            ),
+            self._tunnel,
             user=user,
             health=member_health(self.gate, around.reactor),
             epoch=around.epoch,
@@ -147,7 +115,7 @@ class NodeCluster:
             self._key,
             self.tunnels,
             lister=self._list,
-            install=None if self._instances is None else self._instances.add_ssh_key_to_all_instances,
+            install=self._cloud.install,
             epoch=around.epoch,
             name=cluster.name,
         )
@@ -162,77 +130,84 @@ class NodeCluster:
 
     # What the record says
 
-    def _cloud(self) -> ICloudProvider | None:
-        if not self.spec.cloud_provider:
-            return None
-        provider = init_cloud_provider(self.spec.cloud_provider, self.spec.cloud_config)
-        if provider is not None:
-            provider.initialize(self._around.reactor)
-        return provider
-
-    def _host_keys(self) -> HostKeys:
-        spec = self.spec
-        if spec.host_keys == "insecure-ignore":
-            self._log.warn(
-                "NOT SECURE: nodes of {cluster} are believed to be who they say (insecure-ignore)",
-                cluster=self.cluster.name,
-            )
-            return AnyHostKey()
-        named, is_usual = ([spec.known_hosts], False) if spec.known_hosts else (KNOWN_HOSTS, True)
-        known_hosts = UsualHosts(
-            [KnownHosts(Path(name).expanduser(), may_be_missing=is_usual) for name in named]
-        )
-        if spec.host_keys == "known-hosts":
-            return known_hosts
-        return PinnedHostKeys(self._known, known_hosts)
-
     def _lister(self) -> Lister:
         spec, port = self.spec, self.spec.ssh_port
         if spec.nodes:
             return fixed_nodes([parse_node(text, port) for text in spec.nodes])
         if spec.nodes_file:
-            return file_nodes(Path(spec.nodes_file), port)
-        if self._instances is not None:
-            return cloud_nodes(self._instances, spec.address_types, port)
+            return cautious(
+                file_nodes(Path(spec.nodes_file), port),
+                self._connected,
+                self._try,
+                self._around.reactor,
+                place=spec.nodes_file,
+            )
+        if self._cloud.instances is not None:
+            return cloud_nodes(self._cloud.instances, spec.address_types, port)
         through = api_nodes(self._api, spec.address_types, port)
         directly = api_nodes(self._direct_api, spec.address_types, port)
         return fallback(through, directly)
 
     def _settle(self) -> None:
-        """Take up what may change while the tunnels stay."""
-        spec = self.spec
+        """Take up what the record says of the way to the API server and beside it."""
         self._nodes = self._lister()
-        self.way.targets = {name: parse_address(address) for name, address in spec.targets.items()}
+        self.way.targets = {name: parse_address(address) for name, address in self.spec.targets.items()}
         self.renew_credential()
 
     def change(self, cluster: Cluster) -> bool:
-        """Do as the record says now; return whether that could be done without beginning anew."""
-        spec = cluster.ssh
-        if cluster.uid != self.cluster.uid or spec is None:
-            return False
-        same = evolve(spec, **{name: getattr(self.spec, name) for name in _CHANGES_ALONE})
-        if same != self.spec:
+        """Do as the record says now; return whether that could be done, for another cluster is begun anew.
+
+        What is open stays open, whatever changes; only nodes that nobody vouched for, as `insecure-ignore`
+        has it, are left if nobody does now, either.
+        """
+        if cluster.uid != self.cluster.uid or cluster.ssh is None:
             return False
         self.cluster = cluster
-        if spec != self.spec:
-            before, self.spec = self.spec, spec
+        if cluster.ssh != self.spec:
+            before, self.spec = self.spec, cluster.ssh
             self._take_login(before)
             self._settle()
             self.tunneler.hurry()
         return True
 
     def _take_login(self, before: SSHSpec) -> None:
-        """Log in with the key and by the known hosts of the record from now on; what is open stays open."""
-        if self.spec.known_hosts != before.known_hosts:
-            self._login = evolve(self._login, host_keys=self._host_keys())
-        if (self.spec.key_file, self.spec.key_type) == (before.key_file, before.key_type):
-            return
+        """Log in as the record says from now on."""
+        spec = self.spec
+        if (spec.key_file, spec.key_type) != (before.key_file, before.key_type):
+            self._take_key()
+        if spec.user != before.user:
+            self.tunnels.user = user = cut_user(spec.user)
+            self._login = evolve(self._login, user=user)
+            self.way.peer = self.way.named(user)
+            self.tunneler.turn_to(user, self._cloud.install)
+        if (spec.host_keys, spec.known_hosts) != (before.host_keys, before.known_hosts):
+            self._leave_nodes(self._vouching.turn_to(spec, self._connected()))
+
+    def _take_key(self) -> None:
         self._key.turn_to(self.spec.key_file, self.spec.key_type)
         try:
             self._key.ensure()
         except ConfigurationError as e:
             # each node says so, too, as soon as it is dialled
             self._log.error("{cluster}: {problem}", cluster=self.cluster.name, problem=str(e))
+
+    def _leave_nodes(self, left: Collection[Node]) -> None:
+        """Have new tunnels to these nodes, and to those that are just being opened."""
+        nodes, kept = self.tunnels.nodes, [node for node in self._connected() if node not in left]
+        if len(kept) < len(nodes):
+            self.tunnels.update(kept)
+            self.tunnels.update(nodes)
+
+    def _take_cloud(self) -> None:
+        """Have the cloud that the record says.
+
+        :raise ConfigurationError: that cannot be made; the one before stays until it can.
+        """
+        if not self._cloud.is_meant_by(self.spec):
+            before, self._cloud = self._cloud, NodeCloud(self._around.reactor, self.spec)
+            self.tunneler.turn_to(self.tunneler.user, self._cloud.install)
+            self._nodes = self._lister()
+            before.stop()
 
     async def try_credential(self) -> None:
         """Find out whether the API server knows the member's credential; see `Gate.is_refused`."""
@@ -282,8 +257,7 @@ class NodeCluster:
         await self.tunneler.stopService()
         await self.tunnels.close()
         self._api.close()
-        if self._provider is not None:
-            self._provider.stop()
+        self._cloud.stop()
 
     def status(self) -> SSHStatus:
         """Return what is known now."""
@@ -296,14 +270,35 @@ class NodeCluster:
     # What the parts ask for
 
     async def _list(self) -> Sequence[Node]:
+        self._take_cloud()
         nodes = await self._nodes()
         self._known.remember(nodes)
+        self._vouching.keep(nodes)
         return nodes
 
+    def _tunnel(self, node: Node) -> NodeTunnel:
+        return NodeTunnel(
+            self._around.sockets,
+            self._around.wheel,
+            node,
+            self._login,
+            self._around.budget,
+            epoch=self._around.epoch,
+            keepalive=min(self._around.keepalive, KEEPALIVE_INTERVAL),
+            dial=self._dial,
+        )
+
+    def _connected(self) -> list[Node]:
+        return [node for node in self.tunnels.nodes if self.tunnels.at(node) is not None]
+
+    async def _try(self, node: Node) -> None:
+        """See whether *node* lets us in."""
+        tunnel = self._tunnel(node)
+        await tunnel.open()
+        tunnel.close("it was only tried")
+
     async def _connect(self, host: str, port: int) -> Any:
-        instances = self._instances
-        if instances is not None and ISSHKeyLease.providedBy(instances):
-            await instances.prepare_dial(self.tunneler.user, self._key.public_line(), host)
+        await self._cloud.prepare_dial(self.tunneler.user, self._key.public_line(), host)
         return await connect(self._around.sockets, host, port, timeout=CONNECT)
 
     def _dial(self, host: str, port: int) -> Deferred[Any]:

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, get_args
 
 from tower.cloud.registry import cloud_providers
 from tower.errors import ConfigurationError, Invalid
-from tower.nodes.node import Node, parse_node
+from tower.nodes.node import Node, is_place, parse_node
 from tower.nodes.spec import HostKeyMode, KeyType, SSHSpec
-from tower.policy import KUBERNETES, is_host, parse_target
+from tower.policy import KUBERNETES, parse_target
 
 #: Where the object has it.
 PLACE = "spec.connection.ssh"
@@ -168,7 +168,7 @@ def nodes_of(spec: SSHSpec) -> list[Node]:
             node = parse_node(text, spec.ssh_port)
         except ConfigurationError:
             raise wrong(name, text, _NODE) from None
-        if not (text.isprintable() and is_host(node.host)):
+        if not (text.isprintable() and is_place(node.host)):
             raise wrong(name, text, _NODE)
         key = node.address.lower()
         if key in found:

@@ -158,6 +158,14 @@ class SSHTunneler(MultiService):
         self._sync_lags_since = self._key_lags_since = self._epoch()
         super().startService()  # type: ignore[no-untyped-call]
 
+    def turn_to(self, user: str, install: Install | None) -> None:
+        """Have the key installed for *user*, by *install*, from now on; see there."""
+        self.user, self._install = cut_user(user), install
+        self._last_install, self._key_error = None, ""
+        self._key_lags_since = self._epoch() if self._has_run else None
+        self._ensure_key()
+        self._installing.hurry()
+
     def hurry(self) -> None:
         """List the nodes now, because something else says which there are."""
         self._syncing.hurry()
@@ -222,7 +230,8 @@ class SSHTunneler(MultiService):
     async def _install_key(self) -> None:
         if self._key_error:
             self._ensure_key()
-        if self._install is None:
+        install = self._install
+        if install is None:
             self._say(self._log.debug, "Won't attempt to install ssh key: InstallSSHKey function is nil")
             return
         try:
@@ -232,16 +241,18 @@ class SSHTunneler(MultiService):
             self._say(self._log.error, "Failed to load public key: {error}", error=self._key_error)
             return
         try:
-            await self._install(self.user, line)
+            await install(self.user, line)
         except NotImplementedByCloud as error:
             self._key_error, self._key_lags_since = str(error), None  # as without anybody to install it
             self._say(self._log.warn, "Won't attempt to install ssh key: {error}", error=self._key_error)
             return
         except Exception as error:  # noqa: BLE001 (whatever it is, it is tried again)
-            if self.running:
+            if self.running and install == self._install:
                 self._key_error = _why(error, INSTALL_TIMEOUT)
                 self._say(self._log.error, "Failed to install ssh key: {error}", error=self._key_error)
             return
+        if install != self._install:
+            return  # what counts now is another cloud
         self._key_error = ""
         self._last_install = self._key_lags_since = self._epoch()
         self.tunnels.retry()  # those that did not let us in before may do so now

@@ -54,7 +54,7 @@ class NodeWay:
         on_close: Callable[[str], object],
     ) -> None:
         self.name = name
-        self.peer = f"nodes as {user}"
+        self.peer = self.named(user)
         self.since = 0.0
         self.on_change: Callable[[], None] = lambda: None
         self.targets: Mapping[str, tuple[str, int]] = {}
@@ -63,6 +63,11 @@ class NodeWay:
         self._gate = gate
         self._live = live
         self._on_close = on_close
+
+    @staticmethod
+    def named(user: str) -> str:
+        """Return what the other end is called."""
+        return f"nodes as {user}"
 
     @property
     def server(self) -> bytes:

@@ -1,0 +1,90 @@
+"""Who vouches for the nodes of one cluster: a rule for host keys that may become another one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from twisted.logger import Logger
+
+from tower.conch.hostkeys import AnyHostKey, HostKeyRefused, HostKeys
+from tower.conch.knownhosts import KnownHosts
+from tower.conch.usualhosts import UsualHosts
+from tower.nodes.knownnodes import KnownNodes, PinnedHostKeys
+from tower.nodes.node import Node
+from tower.nodes.spec import SSHSpec
+
+#: Whose known hosts count where nobody names a file: those that ssh would ask.
+KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
+
+#: The mode in which nobody vouches for anybody.
+_ANYBODY = "insecure-ignore"
+
+_log = Logger()
+
+
+class Vouching:
+    """A `tower.conch.hostkeys.HostKeys` that does as a cluster's record says now.
+
+    :param known: what is remembered of the nodes.
+    """
+
+    def __init__(self, spec: SSHSpec, known: KnownNodes) -> None:
+        self._known = known
+        self._rule = _rule(spec, known)
+        self._shown: dict[str, bytes] = {}  # by address; what was let pass without being looked at
+
+    def algorithms(self, node: Node) -> list[bytes]:
+        """See `HostKeys.algorithms`."""
+        return self._rule.algorithms(node)
+
+    def judge(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.judge`."""
+        self._rule.judge(node, blob)
+
+    def accepted(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.accepted`."""
+        self._rule.accepted(node, blob)
+        if isinstance(self._rule, AnyHostKey):
+            self._shown[node.address] = blob
+
+    def keep(self, nodes: Collection[Node]) -> None:
+        """Forget all nodes but these."""
+        if self._shown:
+            addresses = {node.address for node in nodes}
+            self._shown = {address: blob for address, blob in self._shown.items() if address in addresses}
+
+    def turn_to(self, spec: SSHSpec, nodes: Collection[Node]) -> list[Node]:
+        """Do as *spec* says from now on.
+
+        :param nodes: that are connected.
+        :return: those of them that nobody ever vouched for, and nobody does now.
+        """
+        shown, self._shown = self._shown, {}
+        before, self._rule = self._rule, _rule(spec, self._known)
+        if not isinstance(before, AnyHostKey):
+            return []
+        return [node for node in nodes if not self._vouches(node, shown.get(node.address))]
+
+    def _vouches(self, node: Node, blob: bytes | None) -> bool:
+        if blob is None:
+            return False
+        try:
+            self.judge(node, blob)
+        except HostKeyRefused as e:
+            _log.warn("{cluster}: {problem}", cluster=self._known.cluster, problem=str(e))
+            return False
+        self.accepted(node, blob)
+        return True
+
+
+def _rule(spec: SSHSpec, known: KnownNodes) -> HostKeys:
+    if spec.host_keys == _ANYBODY:
+        _log.warn(
+            "NOT SECURE: nodes of {cluster} are believed to be who they say (insecure-ignore)",
+            cluster=known.cluster,
+        )
+        return AnyHostKey()
+    named, is_usual = ([spec.known_hosts], False) if spec.known_hosts else (KNOWN_HOSTS, True)
+    known_hosts = UsualHosts([KnownHosts(Path(name).expanduser(), may_be_missing=is_usual) for name in named])
+    return known_hosts if spec.host_keys == "known-hosts" else PinnedHostKeys(known, known_hosts)
