@@ -155,6 +155,19 @@ class KeepaliveTests(SynchronousTestCase):
             self.answer()
         self.assertEqual(self.deaths, [])
 
+    def test_we_were_slow(self) -> None:
+        """A sign that came while this process stood still counts, though the timers are called before it."""
+        self.keepalive.start(0.25)
+
+        def read() -> None:
+            self.came += 1
+
+        for _ in range(20):
+            self.clock.advance(10)
+            self.clock.callLater(15, read)  # what the reactor reads when it goes on
+            self.clock.advance(15)
+        self.assertEqual(self.deaths, [])
+
     def test_stop(self) -> None:
         """Stopped, it leaves nothing behind, twice if need be; the end of the service does not disturb it."""
         self.keepalive.start(0.25)

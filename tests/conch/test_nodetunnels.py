@@ -16,7 +16,15 @@ from tests.conch.nodefakes import FakeFleet, FakeTunnel
 from tower.conch.nodedial import MOST_NODES as MOST_ASKED
 from tower.conch.nodedial import NODE_TIMEOUT, SILENCE, TIMEOUT
 from tower.conch.nodeplace import Place
-from tower.conch.nodetunnels import CHECK_TIMEOUT, CLOSING, HEALTH_PERIOD, NodeTunnels, NoTunnels
+from tower.conch.nodetunnels import (
+    CHECK_TIMEOUT,
+    CLOSING,
+    HEALTH_PERIOD,
+    LOOKS,
+    LOOKS_PERIOD,
+    NodeTunnels,
+    NoTunnels,
+)
 from tower.conch.opening import StreamRefused, TunnelLost
 from tower.errors import ConfigurationError
 from tower.nodes.node import Node
@@ -429,6 +437,25 @@ class HealthTests(ListCase):
         self.health.answer()
         self.assertEqual((self.status(A).state, self.status(A).error), ("open", ""))
 
+    def test_degraded_for_a_moment(self) -> None:
+        """Those that are not well are looked at again with the next list, few at a time, and no others."""
+        nodes = [Node(f"192.0.2.{number}") for number in range(LOOKS + 3)]
+        self.up(*nodes)
+        self.tunnels.check()
+        for number in range(len(nodes)):
+            self.health.answer("" if number == len(nodes) - 1 else "no answer in 8 s")
+            self.clock.advance(HEALTH_PERIOD / len(nodes) + 0.01)
+        self.assertEqual(len(self.hosts("degraded")), LOOKS + 2)
+        self.tunnels.update(nodes)
+        self.clock.advance(0)
+        self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], [nodes[0]])
+        self.clock.advance(LOOKS_PERIOD)
+        self.assertEqual([tunnel.node for tunnel, _ in self.health.asked], nodes[:LOOKS])
+        for _ in range(LOOKS):
+            self.health.answer()
+        self.assertEqual(len(self.hosts("degraded")), 2)
+        self.nothing_is_left()
+
     def test_trouble(self) -> None:
         """While no tunnel is well it is told why, by the first of them."""
         self.assertEqual(self.tunnels.trouble, "")
@@ -662,6 +689,16 @@ class DialTests(ListCase):
         self.assertEqual(self.fleet.made[0].given_up, 1)
         self.tunnels.dial("y", 1)
         self.assertEqual((len(self.fleet.made[0].dials), len(self.fleet.made[1].dials)), (1, 1))
+
+    def test_we_were_slow(self) -> None:
+        """Who answered while this process stood still is no suspect: his answer is read first."""
+        self.up(A, B)
+        dialled = self.tunnels.dial("x", 1)
+        self.clock.callLater(SILENCE + 1, self.fleet.made[0].answer)  # what the reactor reads when it goes on
+        self.clock.advance(SILENCE + 1)
+        self.successResultOf(dialled)
+        self.assertEqual(self.status(A).state, "open")
+        self.assertEqual((self.health.asked, self.fleet.made[1].dials), ([], []))
 
     def test_a_slow_node_may_be_first(self) -> None:
         """A node that answers after others were asked is as good, and the others are given up."""

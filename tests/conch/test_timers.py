@@ -8,7 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.timers import STEP, Timers, Wheel, within
+from tower.conch.timers import STEP, Deadline, Timers, Wheel, within
 
 
 class TimersTests(SynchronousTestCase):
@@ -33,6 +33,33 @@ class TimersTests(SynchronousTestCase):
         timers.cancel_all()
         timers.cancel_all()
         self.assertEqual((clock.getDelayedCalls(), called), ([], ["again", "last"]))
+
+
+class DeadlineTests(SynchronousTestCase):
+    """Deadline."""
+
+    def setUp(self) -> None:
+        """Wait for two seconds."""
+        self.clock = Clock()
+        self.called: list[str] = []
+        self.deadline = Deadline(self.clock, 2.0, lambda: self.called.append("late"))
+
+    def test_late(self) -> None:
+        """It calls once, behind everything that was due at its time."""
+        self.clock.callLater(2.0, self.called.append, "read")
+        self.clock.advance(1.9)
+        self.assertEqual(self.called, [])
+        self.clock.advance(0.1)
+        self.assertEqual(self.called, ["read", "late"])
+        self.deadline.cancel()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_cancelled(self) -> None:
+        """Cancelled it calls nothing, not even in the turn in which its time has come."""
+        self.clock.callLater(2.0, self.deadline.cancel)
+        self.clock.advance(5.0)
+        self.deadline.cancel()
+        self.assertEqual((self.called, self.clock.getDelayedCalls()), ([], []))
 
 
 class WithinTests(SynchronousTestCase):

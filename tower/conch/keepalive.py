@@ -46,6 +46,8 @@ class Keepalive:
     Everything the peer sends counts as a sign of life, so a peer busy with bulk data need not answer in
     time.  It is given up when nothing came during two whole intervals, with a probe sent before each: that
     is at most three intervals after its last sign of life, at whatever point of an interval it was given.
+    What has come by then and was not read yet is read before, so a process that stood still itself, on a
+    machine that had no time for it, gives up nobody for that.
 
     The round trip is the shortest of the last answers.  A probe waits behind bulk data, and windows that grew
     with that wait would make it longer: so a longer time counts only if the way was free, and a tunnel that
@@ -126,11 +128,19 @@ class Keepalive:
         self._silent = self._silent + 1 if now == self._before else 0
         self._before = now
         if self._silent >= 2:
-            self._timer = None
-            self._peer.dead()
+            self._timer = self._clock.callLater(0, self._judge)  # when the reactor has looked at its sockets
             return
         self._timer = self._clock.callLater(self._interval, self._tick)
         self._probe()
+
+    def _judge(self) -> None:
+        """Give the peer up, unless something of it was waiting to be read."""
+        assert self._peer is not None
+        if self._peer.received() == self._before:
+            self._timer = None
+            self._peer.dead()
+            return
+        self._tick()
 
     def _probe(self) -> None:
         """Ask, unless the last question is still open."""

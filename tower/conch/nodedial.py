@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 
 from tower.conch.nodeplace import Place
 from tower.conch.opening import StreamRefused
+from tower.conch.timers import Deadline
 from tower.policy import join_address
 
 #: How many nodes are asked at the most.  What one node cannot reach another may, but "connection refused" is
@@ -40,10 +41,10 @@ class NodeDial:
         self._asked: list[Place] = []
         self._openings: dict[Place, Deferred[Any]] = {}
         self._error: Exception = StreamRefused("unreachable", f"{join_address(host, port)}: no node is left")
-        self._next: IDelayedCall | None = None
+        self._next: Deadline | None = None
         self._over = False
         self._began = clock.seconds()
-        self._end: IDelayedCall = clock.callLater(TIMEOUT, self._too_late)
+        self._end = Deadline(clock, TIMEOUT, self._too_late)
         self._done: Deferred[Any] | None = None
 
     def start(self) -> Deferred[Any]:
@@ -66,7 +67,7 @@ class NodeDial:
             return
         self._asked.append(place)
         left = TIMEOUT - (self._clock.seconds() - self._began)
-        self._next = self._clock.callLater(SILENCE, self._silent, place)
+        self._next = Deadline(self._clock, SILENCE, partial(self._silent, place))
         opening = place.tunnel.dial(self._host, self._port, min(NODE_TIMEOUT, left))
         self._openings[place] = opening
         opening.addCallbacks(self._opened, self._refused, callbackArgs=(place,), errbackArgs=(place,))
@@ -111,7 +112,7 @@ class NodeDial:
 
     def _wait_no_more(self) -> None:
         call, self._next = self._next, None
-        if call is not None and call.active():
+        if call is not None:
             call.cancel()
 
     def _cancelled(self, _: Deferred[Any]) -> None:
@@ -121,8 +122,7 @@ class NodeDial:
         """Leave nothing behind; return who waits for the end of it."""
         self._over = True
         self._wait_no_more()
-        if self._end.active():
-            self._end.cancel()
+        self._end.cancel()
         openings, self._openings = self._openings, {}
         for opening in openings.values():
             opening.cancel()

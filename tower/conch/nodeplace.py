@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.conch.nodeshared import HealthCheck, NodeTunnel, Shared
+from tower.conch.timers import within
 from tower.conch.turns import Turn
 from tower.nodes.node import Node
 from tower.nodes.status import NodeState, NodeStatus
@@ -249,8 +250,8 @@ class Place:
         if health is None:
             self.works()
             return
-        self._checking = checking = Deferred.fromCoroutine(_asked(health, tunnel))
-        checking.addTimeout(self._shared.check_timeout, self._shared.clock)
+        asking = Deferred.fromCoroutine(_asked(health, tunnel))
+        self._checking = checking = within(self._shared.clock, self._shared.check_timeout, asking, TooLate)
         checking.addCallbacks(self._answered, self._unanswered, callbackArgs=(tunnel,), errbackArgs=(tunnel,))
 
     def _answered(self, trouble: str, tunnel: NodeTunnel) -> None:

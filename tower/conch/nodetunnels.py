@@ -25,6 +25,10 @@ from tower.policy import join_address
 #: How often `NodeTunnels.check` is to be called, and how long its checks are spread over, s.
 HEALTH_PERIOD = 60.0
 
+#: How many that are not well are looked at again with each list, and how long that is spread over, s.
+LOOKS = 32
+LOOKS_PERIOD = 8.0
+
 #: How long a health check may take, s.
 CHECK_TIMEOUT = 10.0
 
@@ -149,9 +153,15 @@ class NodeTunnels:
         self.retry()
 
     def retry(self) -> None:
-        """Try the nodes without a tunnel again, for when there is no new list."""
+        """Try the nodes without a tunnel again, for when there is no new list; look again at those not well.
+
+        What is behind a node may have been slow for a moment, which nobody has to bear with for a minute.
+        """
         for place in list(self._places.values()):
             place.renew()
+        unwell = [place for place in self._places.values() if place.is_degraded]
+        for number, place in enumerate(unwell[:LOOKS]):
+            place.check_in(LOOKS_PERIOD * number / LOOKS)
 
     def rest(self) -> None:
         """Open and check nothing more until the next `update`; what is open, or just being opened, stays."""

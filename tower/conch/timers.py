@@ -34,8 +34,39 @@ class Clock(Protocol):
         """Make a call in *delay* s, and return a `Call`."""
 
 
+class Deadline:
+    """Calls *late* when *seconds* have passed, and what has come by then was read.
+
+    A reactor makes the calls that are due before it looks at its sockets.  So after this process stood still
+    itself, because the machine gave it nothing, whoever answered in time would be taken for late: his answer
+    waits in the socket.  Therefore the reactor gets one more turn.
+
+    :param seconds: s.
+    """
+
+    __slots__ = ("_call", "_clock", "_late")
+
+    def __init__(self, clock: Clock, seconds: float, late: Callable[[], object]) -> None:
+        self._clock = clock
+        self._late = late
+        self._call: Call | None = clock.callLater(seconds, self._look_once_more)
+
+    def _look_once_more(self) -> None:
+        self._call = self._clock.callLater(0, self._over)
+
+    def _over(self) -> None:
+        self._call = None
+        self._late()
+
+    def cancel(self) -> None:
+        """Have it not called; a second time, or after that, this does nothing."""
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
+
+
 def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[], Exception]) -> Deferred[_T]:
-    """Give *doing* up, which is to be cancelled for that, after so many seconds.
+    """Give *doing* up, which is to be cancelled for that, after so many seconds; see `Deadline`.
 
     :param late: returns what it fails with then.
     """
@@ -52,7 +83,7 @@ def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[],
         timer.cancel()
         return result
 
-    timer = clock.callLater(seconds, give_up)
+    timer = Deadline(clock, seconds, give_up)
     return doing.addBoth(done)
 
 

@@ -16,6 +16,7 @@ from twisted.internet.defer import TimeoutError as TooLate
 
 from tower.conch.nodeshared import HealthCheck
 from tower.conch.opening import StreamRefused, TunnelLost
+from tower.conch.timers import within
 from tower.connecting import ConnectFailed
 from tower.errors import ConfigurationError, PeerError, TowerError
 from tower.nodes.kubeletplace import LOOPBACK, KubeletPlaces
@@ -221,7 +222,7 @@ def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None
 
     async def check(tunnel: Dialler) -> str:
         try:
-            return await Deferred.fromCoroutine(look(tunnel)).addTimeout(TIMEOUT, clock)
+            return await within(clock, TIMEOUT, Deferred.fromCoroutine(look(tunnel)), TooLate)
         except TooLate:
             raise Unhealthy(f"Get {url}: no answer in {TIMEOUT:g} s") from None
         except TowerError as error:
@@ -260,7 +261,7 @@ def member_health(gate: Gate, clock: Any) -> HealthCheck:
     async def check(tunnel: Dialler) -> str:
         look = _Look(tunnel)
         try:
-            code = await Deferred.fromCoroutine(ask(look)).addTimeout(TIMEOUT, clock)
+            code = await within(clock, TIMEOUT, Deferred.fromCoroutine(ask(look)), TooLate)
         except TunnelLost:
             raise
         except TooLate:
