@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.sockets import HOST, client_context, server_context
-from tower.tls import PIECE, TLSEnded, TLSSession
+from tower.tls import IDLE_RECORDS, PIECE, TLSEnded, TLSSession
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 BULK = random.Random(2).randbytes(PIECE)
 
 
-def shake(version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> tuple[TLSSession, TLSSession]:
-    """Return a client's and a server's session after the handshake."""
+def shake(
+    version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3, context: ssl.SSLContext | None = None
+) -> tuple[TLSSession, TLSSession]:
+    """Return a client's and a server's session after the handshake.
+
+    :param context: the server's, if it is a special one.
+    """
     near = TLSSession(client_context(), server_side=False, server_hostname=HOST)
-    far = TLSSession(server_context(version), server_side=True)
+    far = TLSSession(context or server_context(version), server_side=True)
     done = False
     while not done:
         done = near.handshake()
@@ -143,3 +148,51 @@ class TLSSessionTests(SynchronousTestCase):
         near.feed(memoryview(wire))
         self.assertRaises(ssl.SSLError, read, near)
         self.assertTrue(near.take())  # the alert
+
+    def test_talk(self) -> None:
+        """A peer may say much to TLS alone, but not without end: each record is work."""
+        for tickets in (IDLE_RECORDS, IDLE_RECORDS + 1):
+            context = server_context.__wrapped__()
+            context.num_tickets = tickets
+            for with_data in (False, True):
+                near, far = shake(context=context)
+                if with_data:
+                    near.feed(memoryview(far.encrypt(b"x")))
+                if tickets > IDLE_RECORDS:
+                    self.assertRaisesRegex(ssl.SSLError, "too many records", read, near)
+                else:
+                    self.assertEqual(read(near), (b"x" * with_data, False))
+
+    def test_talk_between(self) -> None:
+        """What brings something makes good for what does not."""
+        context = server_context.__wrapped__()
+        context.num_tickets = IDLE_RECORDS
+        near, far = shake(context=context)
+        self.assertEqual(read(near), (b"", False))
+        for at_once in (False, True):
+            wire, buffer = memoryview(far.encrypt(b"x")), memoryview(bytearray(20_000))
+            if at_once:
+                self.assertEqual(near.decrypt(wire, buffer), 1)
+            else:
+                near.feed(wire)
+                self.assertEqual(near.read_into(buffer), 1)
+        near.talked()
+        near.talked()
+        self.assertRaisesRegex(ssl.SSLError, "too many records", near.talked)
+
+    def test_behind_the_handshake(self) -> None:
+        """What came with the end of the handshake is not swallowed by it, and is kept."""
+        near = TLSSession(client_context(), server_side=False, server_hostname=HOST)
+        far = TLSSession(server_context(), server_side=True)
+        near.handshake()
+        far.feed(memoryview(near.take()))
+        far.handshake()
+        near.feed(memoryview(far.take()))
+        self.assertTrue(near.handshake())
+        wire = bytearray(near.take() + b"".join(near.encrypt(b"%d " % each) for each in range(100)))
+        far.feed(memoryview(wire))
+        self.assertTrue(far.handshake())
+        wire[:] = bytes(len(wire))
+        self.assertLess(far._incoming.pending, 1000)
+        self.assertTrue(far.more)
+        self.assertEqual(read(far)[0], b"".join(b"%d " % each for each in range(100)))

@@ -228,6 +228,31 @@ class HandshakeTests(Ends):
             self.assertEqual(far.got, {"abort": b"", "send": b"first hello"}.get(name, b"first "))
 
 
+class Talkative:
+    """A context whose sessions answer, of themselves, whenever they read.
+
+    :ivar answer: what they say.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        self.answer = b""
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, **options: Any) -> Any:
+        """Return a session."""
+        self._outgoing = outgoing
+        self._object = self._context.wrap_bio(incoming, outgoing, **options)
+        return self
+
+    def read(self, *arguments: Any) -> Any:
+        """Read, and answer."""
+        self._outgoing.write(self.answer)
+        return self._object.read(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._object, name)
+
+
 class SecuredEnds(Ends):
     """Has two ends after the handshake, or one and a peer by hand."""
 
@@ -293,6 +318,26 @@ class StreamTests(SecuredEnds):
         self.reactor.run()
         self.assertTrue(far.got == BULK[: sent + 100])
         self.assertEqual(near.log, ["drained"])
+
+    def test_answers_that_nobody_takes(self) -> None:
+        """What TLS itself has to say does not pile up for a peer that takes none of it."""
+        one, two = socket_pair(1)
+        self.addCleanup(one.close)
+        context: Any = Talkative(server_context())
+        server = TLSConnection(self.reactor, two, context)
+        server.receiver = recorder = Recorder()
+        server.resume()
+        peer = TLSSession(client_context(), server_side=False, server_hostname=HOST)
+        self.shake(peer, one)
+        context.answer = b"k" * 5000
+        for _ in range(100):
+            wire = peer.encrypt(b"x")
+            for piece in (wire[:10], wire[10:]):
+                if recorder.reason is None:
+                    one.sendall(piece)
+                    self.reactor.run()
+        self.assertEqual(str(recorder.reason), "the peer does not take what it has TLS say")
+        self.assert_nothing_left()
 
     def test_pause(self) -> None:
         """While paused nothing is delivered, not even what TLS holds; it comes after resume."""

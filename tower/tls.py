@@ -8,6 +8,9 @@ Python's ``ssl`` on memory BIOs.  Some traps decide the shape:
 * The outgoing BIO hands out a new ``bytes`` each time, so no more than `PIECE` is encrypted at once: from
   128 KiB on each would be an ``mmap`` of its own.
 * OpenSSL loses what has come and was not read when we end our side, so `TLSSession.end` puts it aside.
+* OpenSSL takes, and answers, as many new keys (RFC 8446 section 4.6.3) as a peer likes, who needs not even be
+  known: 27 bytes each, and 40 us of ours.  So records that bring nothing are counted (`IDLE_RECORDS`), and
+  no more than `_FLIGHT` are behind a handshake in the same call.
 """
 
 from __future__ import annotations
@@ -22,6 +25,15 @@ PIECE = 96 * 1024
 
 #: Type, version and length of a record (RFC 8446 section 5.1), B.
 _HEADER = 5
+
+#: Records that may bring nothing to read: tickets, new keys.  Each that brings something makes good for one.
+IDLE_RECORDS = 32
+
+#: What TLS may have to say that nobody has taken yet, B.
+UNSAID = 64 * 1024
+
+#: Records that OpenSSL is given at once during the handshake; a side's flight has hardly more.
+_FLIGHT = 8
 
 _NOTHING = memoryview(b"")
 
@@ -42,6 +54,7 @@ class TLSSession:
         "_cipher_text",
         "_ended",
         "_head",
+        "_idle",
         "_incoming",
         "_missing",
         "_outgoing",
@@ -65,6 +78,7 @@ class TLSSession:
         self._cipher_text = _NOTHING
         self._position = 0
         self._missing = 0  # of the record that OpenSSL has the beginning of
+        self._idle = 0  # records that brought nothing, less what came of others
         self.object = context.wrap_bio(
             self._incoming,
             self._outgoing,
@@ -90,14 +104,29 @@ class TLSSession:
         :return: whether it is over.
         :raise ssl.SSLError: it failed (an alert to send may be in `take`).
         """
-        while self._next_record():
-            pass
-        try:
-            self.object.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        self.more = self.waiting
+        done = False
+        while not done:
+            given = 0
+            while given < _FLIGHT and self._next_record():
+                given += 1
+            try:
+                self.object.do_handshake()
+            except ssl.SSLWantReadError:
+                if given < _FLIGHT:
+                    return False
+            else:
+                done = True
+        self.keep()
         return True
+
+    def talked(self) -> None:
+        """Note that a record brought nothing to read.
+
+        :raise ssl.SSLError: there were too many of them, or of the answers that they want.
+        """
+        self._idle += 1
+        if self._idle > IDLE_RECORDS or self._outgoing.pending > UNSAID:
+            raise ssl.SSLError(1, "too many records that bring nothing")
 
     def feed(self, cipher_text: memoryview) -> None:
         """Take what came from the socket.  Call `keep` before the buffer it is in is used again."""
@@ -157,11 +186,14 @@ class TLSSession:
                 count = read(room - have, buffer[have:] if have else buffer)
             except ssl.SSLWantReadError:
                 self._begun = False  # it was a ticket or a new key, or it was all read exactly
+                self.talked()
                 continue
             except ssl.SSLZeroReturnError:
                 count = 0
             self._ended = not count  # no event of the socket will say it again
             have += count
+            if self._idle:
+                self._idle -= 1
             self._begun = have == room and self.object.pending() > 0
         self.more = self.waiting
         if self._ended and not have:
@@ -189,12 +221,15 @@ class TLSSession:
         try:
             count = read(len(buffer), buffer)
         except ssl.SSLWantReadError:
+            self.talked()
             return 0  # it was a ticket or a new key
         except ssl.SSLZeroReturnError:
             count = 0
         if not count:
             self._ended = self.more = True
             raise TLSEnded
+        if self._idle:
+            self._idle -= 1
         return count
 
     def encrypt(self, plain_text: Buffer) -> bytes:

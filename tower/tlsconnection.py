@@ -15,7 +15,7 @@ from typing import Any
 from tower.connection import PLAIN, READ_SIZE, WOULD_BLOCK, Connection, ConnectionEnded
 from tower.errors import PeerError
 from tower.pipes import Buffer
-from tower.tls import PIECE, TLSEnded, TLSSession
+from tower.tls import PIECE, UNSAID, TLSEnded, TLSSession
 
 #: Plain text in the longest record, and all of that record in TLS 1.3, B.
 _PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
@@ -243,6 +243,9 @@ class TLSConnection(Connection):
 
     def _send_cipher_text(self, data: bytes) -> None:
         if self._unsent is not None:
+            if len(self._unsent) > PIECE + UNSAID:
+                self._lost(TLSFailed("the peer does not take what it has TLS say"))
+                return
             self._unsent = memoryview(bytes(self._unsent) + data)
             return
         try:
@@ -297,6 +300,6 @@ def reason_of(error: Exception) -> str:
     """Return what OpenSSL says, without its file names and numbers."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
-    if isinstance(error, ssl.SSLError) and error.reason:
+    if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):
         return error.reason.replace("_", " ").lower()
     return str(error)
