@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -40,8 +39,23 @@ EVENTS = "apiserver_audit_event_total"
 ERRORS = "apiserver_audit_error_total"
 
 
+class Works(Protocol):
+    """What is needed of `tower.onethread.OneThread`."""
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a thread."""
+
+    def defer(self, function: Callable[..., None], *arguments: Any) -> Deferred[None]:
+        """Have *function* called there; return its result."""
+
+    def stop(self) -> None:
+        """End the thread."""
+
+
 class AuditLog(Service):
-    """:param file: where lines go.
+    """:param thread: waits for the disk.
+    :param file: where lines go.
     :param place: what people call it.
     :ivar lines: how many were put here.
     :ivar lost: how many of these there was no room for.
@@ -49,11 +63,11 @@ class AuditLog(Service):
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, file: Writes, place: str) -> None:
+    def __init__(self, reactor: Any, thread: Works, file: Writes, place: str) -> None:
         self._reactor = reactor
+        self._thread = thread
         self._file = file
         self._place = place
-        self._pool: OneThread | None = None
         self._waiting: list[bytes] = []
         self._size = 0
         self._due: IDelayedCall | None = None
@@ -92,18 +106,15 @@ class AuditLog(Service):
             self._due.cancel()
         if self._waiting or self._writing is not None:
             self._log.error("the last lines of the audit log {place} are lost", place=self._place)
-        if self._pool is not None and self._writing is None:
-            await deferToThreadPool(self._reactor, self._pool, self._file.close)
-            self._pool.stop()  # type: ignore[no-untyped-call]
+        if self._thread.started and self._writing is None:
+            await self._thread.defer(self._file.close)
+            self._thread.stop()
 
     def _write(self) -> None:
         """Have the thread write what waits."""
         self._due = None
         waiting, self._waiting = self._waiting, []
-        if self._pool is None:
-            self._pool = OneThread("tower-audit")
-            self._pool.start()  # type: ignore[no-untyped-call]
-        self._writing = deferToThreadPool(self._reactor, self._pool, self._file.write, b"".join(waiting))
+        self._writing = self._thread.defer(self._file.write, b"".join(waiting))
         self._writing.addCallbacks(self._written, self._not_written, errbackArgs=(waiting,))
 
     def _written(self, _: None) -> None:
@@ -145,8 +156,9 @@ def open_audit_log(options: Mapping[str, Any], reactor: Any, seconds: Callable[[
     path = options["audit-log-path"]
     if not path:
         return None
+    thread = OneThread(reactor, "tower-audit")
     if path == STANDARD_OUTPUT:
-        return AuditLog(reactor, StandardOutput(), "on standard output")
+        return AuditLog(reactor, thread, StandardOutput(), "on standard output")
     file = RotatingFile(
         Path(path).absolute(),
         options["audit-log-maxsize"],
@@ -163,7 +175,7 @@ def open_audit_log(options: Mapping[str, Any], reactor: Any, seconds: Callable[[
             path,
             f"cannot be written ({reason}): name a file in a directory that is ours",
         ) from e
-    return AuditLog(reactor, file, path)
+    return AuditLog(reactor, thread, file, path)
 
 
 class AuditCollector(Collector):

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
-from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from tower.onethread import OneThread
@@ -44,8 +43,7 @@ class SQLiteStore(SnapshotStore):
     ) -> None:
         self._file = SQLiteFile(os.fspath(path), size_limit)
         super().__init__(*self._file.load())
-        self._reactor = reactor
-        self._pool: OneThread | None = None
+        self._thread = OneThread(reactor, "tower-store")
         self._waiting = 0
         self._stopped: Deferred[None] | None = None
 
@@ -77,14 +75,9 @@ class SQLiteStore(SnapshotStore):
         return answer
 
     async def _transact(self, operations: list[Operation]) -> list[Record | None]:
-        if self._pool is None:
-            self._pool = OneThread("tower-store")
-            self._pool.start()
         self._waiting += 1
         try:
-            outcome: Outcome = await deferToThreadPool(
-                self._reactor, self._pool, self._file.write, operations
-            )
+            outcome: Outcome = await self._thread.defer(self._file.write, operations)
         finally:
             self._waiting -= 1
         if outcome.found is not None:
@@ -97,10 +90,9 @@ class SQLiteStore(SnapshotStore):
 
     async def _stop(self) -> None:
         """Close the file after the writes that wait, and end the thread."""
-        if self._pool is None:
-            return
-        await deferToThreadPool(self._reactor, self._pool, self._file.close)
-        self._pool.stop()
+        if self._thread.started:
+            await self._thread.defer(self._file.close)
+            self._thread.stop()
 
     def _differences(self, version: int, records: Sequence[Record]) -> Iterator[Event]:
         """Return the events between the snapshot and what the file was found to hold.
