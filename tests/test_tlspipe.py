@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import gc
 import random
-import ssl
 import weakref
-from collections.abc import Callable
 from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import CancelledError
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.muxes import KIND, MuxPair
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
-from tests.sockets import HOST, client_context, server_context
-from tower.conch.channel import Channel
-from tower.conch.opening import TunnelLost
-from tower.connecting import ConnectFailed
-from tower.resumption import LOOKS, Resumption
-from tower.tls import PIECE, TLSEnded, TLSSession
+from tests.sockets import HOST, client_context
+from tests.tlspipes import VERSIONS, Ends, Server
+from tower.resumption import Resumption
+from tower.tls import UNSAID, TLSSession
 from tower.tlsconnection import TLSFailed
-from tower.tlspipe import HANDSHAKE_TIMEOUT, TLSPipe
+from tower.tlshandshake import TLSHandshake
+from tower.tlspipe import TLSPipe
 
 BULK = random.Random(5).randbytes(3 << 20)
-
-VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
 class Leaving:
@@ -38,332 +29,28 @@ class Leaving:
     draining = False
 
 
-class Server:
-    """The API server's end: TLS by hand on a channel; it reads all that comes.
+class Talkative:
+    """A session whose peer has it say much, and sends nothing else.
 
-    :ivar got: what it read.
-    :ivar has_ended: whether the client said that it sends no more.
-    :ivar pieces: how many pieces came on the channel.
-    :ivar alert: what the client had against it.
-    :ivar lost: why the channel went.
+    :ivar answer: what it says each time.
     """
 
-    def __init__(self, channel: Channel, version: ssl.TLSVersion) -> None:
-        self.channel = channel
-        self.session = TLSSession(server_context(version), server_side=True)
-        self.got = bytearray()
-        self.is_ready = self.has_ended = False
-        self.pieces = 0
-        self.alert = ""
-        self.lost: Exception | None = None
-        channel.receiver = self
+    answer = bytes(1000)
+    more = waiting = False
+    session_reused = True
 
-    def received(self, data: memoryview) -> None:
-        """Take cipher text."""
-        self.pieces += 1
-        try:
-            self._take(data)
-        except ssl.SSLError as e:
-            self.alert = e.reason
+    @property
+    def object(self) -> Talkative:
+        """As little of OpenSSL's as is needed."""
+        return self
 
-    def _take(self, data: memoryview) -> None:
-        self.session.feed(memoryview(bytes(data)))
-        if not self.is_ready:
-            self.is_ready = self.session.handshake()
-            self.channel.send(self.session.take())
-        if self.is_ready and not self.has_ended:
-            buffer = memoryview(bytearray(1 << 20))
-            try:
-                while count := self.session.read_into(buffer):
-                    self.got += buffer[:count]
-            except TLSEnded:
-                self.has_ended = True
+    def decrypt(self, cipher_text: memoryview, buffer: memoryview) -> int:
+        """Get nothing out of it."""
+        return 0
 
-    def ended(self) -> None:
-        """There is no EOF of the channel."""
-        raise AssertionError("an old agent would close both ways")
-
-    def drained(self) -> None:
-        """What is queued is queued."""
-
-    def closed(self, reason: Exception) -> None:
-        """Note that it is gone."""
-        self.lost = reason
-
-    def send(self, data: bytes) -> None:
-        """Send all of it."""
-        for start in range(0, len(data), PIECE):
-            self.channel.send(self.session.encrypt(data[start : start + PIECE]))
-
-    def end(self) -> None:
-        """Say that this was all."""
-        self.channel.send(self.session.end())
-
-
-class Ends(SynchronousTestCase):
-    """Has a pipe and the server at the far end of its channel."""
-
-    def setUp(self) -> None:
-        """Have two muxes."""
-        self.muxes = MuxPair()
-        self.clock = Clock()
-
-    def open(
-        self,
-        recorder: Recorder | None = None,
-        *,
-        version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
-        context: ssl.SSLContext | None = None,
-    ) -> tuple[TLSPipe, Server]:
-        """Return both, before the handshake; the pipe is resumed when there is a *recorder*."""
-        near, far = self.channels()
-        server = Server(far, version)
-        far.resume()
-        pipe = TLSPipe(near, context or client_context(), HOST, self.clock)
-        if recorder is not None:
-            pipe.receiver = recorder
-            pipe.resume()
-        return pipe, server
-
-    def channels(self) -> tuple[Channel, Channel]:
-        """Return both ends of a channel, paused, without receivers."""
-        opening = self.muxes.near.mux.open(KIND, b"")
-        self.muxes.pump()
-        far = self.muxes.far.incoming.pop().accept()
-        self.muxes.pump()
-        return self.successResultOf(opening), far
-
-    def secured(
-        self, recorder: Recorder, *, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3
-    ) -> tuple[TLSPipe, Server]:
-        """Return both after the handshake."""
-        pipe, server = self.open(recorder, version=version)
-        self.muxes.pump()
-        self.assertIs(self.successResultOf(pipe.secured), pipe)
-        return pipe, server
-
-    def failure(self, pipe: TLSPipe) -> ConnectFailed:
-        """Return why there is no TLS; nothing is left of it."""
-        self.muxes.pump()
-        error = self.failureResultOf(pipe.secured, ConnectFailed).value
-        self.assertEqual((self.clock.getDelayedCalls(), self.muxes.near.mux.channels), ([], {}))
-        assert isinstance(error, ConnectFailed)
-        return error
-
-
-class HandshakeTests(Ends):
-    """Shakes hands."""
-
-    def test_secured(self) -> None:
-        """The handshake goes on by itself, paused or not, and nothing is read before resume."""
-        for version in VERSIONS:
-            recorder = Recorder()
-            pipe, server = self.open(version=version)
-            self.muxes.pump()
-            self.assertIs(self.successResultOf(pipe.secured), pipe)
-            self.assertEqual(self.clock.getDelayedCalls(), [])
-            pipe.receiver = recorder
-            server.send(b"hello")
-            self.muxes.pump()
-            self.assertEqual(recorder.log, [])
-            pipe.resume()
-            self.assertEqual(recorder.got, b"hello")
-
-    def test_sent_before(self) -> None:
-        """What is sent during the handshake goes after it, then there is room."""
-        recorder = Recorder()
-        pipe, server = self.open(recorder)
-        self.assertFalse(pipe.send(b"first "))
-        self.assertFalse(pipe.send(memoryview(b"second")))
-        self.muxes.pump()
-        self.assertEqual((server.got, recorder.log), (b"first second", ["drained"]))
-        pipe, server = self.open(Recorder())
-        pipe.send(BULK)
-        pipe.finish()
-        self.muxes.pump()
-        self.assertTrue(server.got == BULK and server.has_ended)
-
-    def test_resumed(self) -> None:
-        """The second handshake with a server is a short one, and so are those after it."""
-        resumption = Resumption()
-        for version in VERSIONS:
-            reused = []
-            for _ in range(3):
-                near, far = self.channels()
-                server = Server(far, version)
-                far.resume()
-                pipe = TLSPipe(near, client_context(), HOST, self.clock, resumption)
-                pipe.receiver = recorder = Recorder()
-                pipe.resume()
-                self.muxes.pump()
-                server.send(b"x")
-                self.muxes.pump()
-                self.assertEqual(recorder.got, b"x")
-                reused.append(server.session.object.session_reused)
-                pipe.abort()
-            self.assertEqual(reused, [False, True, True])
-
-    def test_looks(self) -> None:
-        """Sessions are looked at where there may be a new ticket, and not too often: it costs memory."""
-
-        class Session:
-            has_ticket = False
-
-        class Looked:
-            session_reused, looks = False, 0
-
-            @property
-            def session(self) -> Session:
-                self.looks += 1
-                return Session()
-
-        resumption, tls = Resumption(), Looked()
-        for _ in range(LOOKS + 50):
-            resumption.learn(cast(ssl.SSLObject, tls), None)
-        self.assertEqual((tls.looks, resumption.session), (LOOKS, None))
-        resumption, tls = Resumption(), Looked()
-        tls.session_reused = True
-        resumption.learn(cast(ssl.SSLObject, tls), None)
-        tls.session_reused = False
-        resumption.learn(cast(ssl.SSLObject, tls), cast(ssl.SSLSession, object()))
-        self.assertEqual(tls.looks, 0)
-
-    def test_closed_before(self) -> None:
-        """Closing during the handshake sends what there is first; else there is nothing to do."""
-        recorder = Recorder()
-        pipe, server = self.open(recorder)
-        pipe.send(b"all")
-        pipe.close()
-        self.muxes.pump()
-        self.assertEqual((server.got, server.has_ended, recorder.log), (b"all", True, ["closed"]))
-        recorder = Recorder()
-        pipe, server = self.open(recorder)
-        pipe.close()
-        self.assertEqual(recorder.log, ["closed"])
-        self.failure_of_any_kind(pipe)
-
-    def failure_of_any_kind(self, pipe: TLSPipe) -> Exception:
-        """Return why there is no TLS."""
-        error = self.failureResultOf(pipe.secured).value
-        assert isinstance(error, Exception)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-        return error
-
-    def test_untrusted(self) -> None:
-        """A server nobody vouches for is refused in words, and hears it."""
-        pipe, server = self.open(context=client_context(trusting=False))
-        error = self.failure(pipe)
-        self.assertEqual(
-            (error.kind, str(error)), ("tls", "certificate verify failed: self-signed certificate")
-        )
-        self.assertEqual(server.alert, "TLSV1_ALERT_UNKNOWN_CA")
-        self.assertIsNotNone(server.lost)
-
-    def test_other_name(self) -> None:
-        """A certificate for somebody else is refused."""
-        near, far = self.channels()
-        Server(far, VERSIONS[1])
-        far.resume()
-        error = self.failure(TLSPipe(near, client_context(), "other.example", self.clock))
-        self.assertIn("Hostname mismatch", str(error))
-
-    def test_no_tls(self) -> None:
-        """A peer that speaks something else is refused."""
-        near, far = self.channels()
-        pipe = TLSPipe(near, client_context(), HOST, self.clock)
-        far.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        error = self.failure(pipe)
-        self.assertEqual((error.kind, str(error)), ("tls", "wrong version number"))
-
-    def test_unreachable(self) -> None:
-        """An old agent that cannot connect closes what it accepted; later it is another case."""
-        near, far = self.channels()
-        pipe = TLSPipe(near, client_context(), HOST, self.clock)
-        far.close()
-        error = self.failure(pipe)
-        self.assertEqual(error.kind, "unreachable")
-        near, far = self.channels()
-        pipe = TLSPipe(near, client_context(), HOST, self.clock)
-        far.send(b"\x16\x03\x03\x00\x80")
-        far.finish()
-        error = self.failure(pipe)
-        self.assertEqual(
-            (error.kind, str(error)), ("tls", "the connection was closed during the TLS handshake")
-        )
-
-    def test_channel_gone(self) -> None:
-        """A channel that is gone already fails at once."""
-        near, far = self.channels()
-        far.abort()
-        self.muxes.pump()
-        self.assertEqual(self.failure(TLSPipe(near, client_context(), HOST, self.clock)).kind, "unreachable")
-
-    def test_deadline(self) -> None:
-        """A server that never gets to the end of the handshake is given up, whatever waits."""
-        for act in (lambda _: None, lambda pipe: pipe.send(b"x") or pipe.close()):
-            near, far = self.channels()
-            pipe = TLSPipe(near, client_context(), HOST, self.clock)
-            pipe.receiver = recorder = Recorder()
-            act(pipe)
-            far.send(b"\x16\x03\x03\x00\x80")
-            self.muxes.pump()
-            self.clock.advance(HANDSHAKE_TIMEOUT - 0.1)
-            self.assertNoResult(pipe.secured)
-            self.clock.advance(0.2)
-            self.assertEqual(recorder.log, ["closed"])
-            far.close()
-            error = self.failure(pipe)
-            self.assertEqual((error.kind, str(error)), ("timeout", "the TLS handshake took longer than 10 s"))
-
-    def test_tunnel_lost(self) -> None:
-        """A tunnel that is lost says so, which is no failure of the API server."""
-        pipe, _ = self.open(recorder := Recorder())
-        self.muxes.near.mux.lost(TunnelLost("gone"))
-        self.assertIsInstance(self.failure_of_any_kind(pipe), TunnelLost)
-        self.assertEqual(recorder.log, ["closed"])
-
-    def test_cancelled(self) -> None:
-        """Cancelling aborts, and so does abort."""
-        pipe, server = self.open()
-        pipe.secured.cancel()
-        self.assertIsInstance(self.failure_of_any_kind(pipe), CancelledError)
-        self.muxes.pump()
-        self.assertIsNotNone(server.lost)
-        pipe, server = self.open()
-        pipe.abort()
-        self.assertEqual(str(self.failure_of_any_kind(pipe)), "aborted on our side")
-
-    def test_when_secured(self) -> None:
-        """Whoever waits for the handshake may do anything: abort, close, send, set another receiver."""
-
-        def act(name: str) -> Callable[[TLSPipe], None]:
-            def secured(pipe: TLSPipe) -> None:
-                pipe.receiver = late
-                if name == "send":
-                    pipe.send(b"hello")
-                    pipe.resume()
-                else:
-                    getattr(pipe, name)()
-
-            return secured
-
-        for name, log, got in (
-            ("abort", ["closed"], b""),
-            ("close", ["closed"], b"first "),
-            ("finish", ["received"], b"first "),
-            ("pause", ["drained"], b"first "),
-            ("send", ["drained", "received"], b"first hello"),
-        ):
-            late = Recorder()
-            pipe, server = self.open(Recorder())
-            pipe.send(b"first ")
-            pipe.secured.addCallback(act(name))
-            self.muxes.pump()
-            if name != "abort":
-                self.assertEqual(server.got, got)
-            server.send(b"answer")
-            self.muxes.pump()
-            self.assertEqual(late.log, log)
+    def take(self) -> bytes:
+        """Answer."""
+        return self.answer
 
 
 class StreamTests(Ends):
@@ -517,24 +204,45 @@ class StreamTests(Ends):
 
     def test_is_large(self) -> None:
         """It is as large as its channel."""
-        channel = FakePipe()
-        pipe = TLSPipe(channel, client_context(), HOST, self.clock)
-        pipe.secured.addErrback(lambda failure: failure.trap(Exception) and None)
+        pipe, _ = self.secured(Recorder())
         self.assertFalse(pipe.is_large)
-        channel.is_large = True
+        pipe.send(BULK * 2)
+        self.muxes.pump()
         self.assertTrue(pipe.is_large)
 
     def test_is_leaving(self) -> None:
         """It is not to be used again when its channel will be gone, or when its owner says so."""
-        channel, owner = FakePipe(), Leaving()
-        pipe = TLSPipe(channel, client_context(), HOST, self.clock, owner=owner)
-        pipe.secured.addErrback(lambda failure: failure.trap(Exception) and None)
+        owner = Leaving()
+        near, far = self.channels()
+        server = Server(far, VERSIONS[1])
+        server.channel.resume()
+        handshake = TLSHandshake(near, client_context(), HOST, self.clock, owner=owner)
+        self.muxes.pump()
+        pipe = self.successResultOf(handshake.secured)
         self.assertFalse(pipe.is_leaving)
         owner.draining = True
         self.assertTrue(pipe.is_leaving)
-        owner.draining, channel.is_leaving = False, True
+        owner.draining, self.muxes.near.draining = False, True
         self.assertTrue(pipe.is_leaving)
-        pipe.abort()
+
+    def test_answers_that_nobody_takes(self) -> None:
+        """What TLS itself has to say does not pile up for a server that takes none of it."""
+        channel, session = FakePipe(), Talkative()
+        pipe = TLSPipe(channel, cast(TLSSession, session), Resumption(), None)
+        pipe.receiver = recorder = Recorder()
+        pipe.resume()
+        most = UNSAID // len(session.answer)
+        for full in (False, True):
+            channel.full = full
+            for _ in range(most):
+                channel.deliver(b"new keys")
+            channel.drain()
+        self.assertIsNone(recorder.reason)
+        channel.full = True
+        for _ in range(most + 1):
+            channel.deliver(b"new keys")
+        self.assertEqual(str(recorder.reason), "the peer does not take what it has TLS say")
+        self.assertTrue(channel.closing)
 
 
 class EndTests(Ends):
@@ -674,18 +382,11 @@ class EndTests(Ends):
             self.muxes.pump()
             server.channel.close()
 
-        def too_late(pipe: TLSPipe, server: Server) -> None:
-            self.clock.advance(HANDSHAKE_TIMEOUT)
-
-        def cancelled(pipe: TLSPipe, server: Server) -> None:
-            pipe.secured.cancel()
-
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
-        for end in (aborted, done, cut, too_late, cancelled):
-            pipe, server = self.open(recorder := Recorder())
-            pipe.secured.addCallbacks(lambda _: None, lambda _: None)
+        for end in (aborted, done, cut):
+            pipe, server = self.secured(recorder := Recorder())
             end(pipe, server)
             self.muxes.pump()
             self.assertEqual(recorder.log[-1], "closed")

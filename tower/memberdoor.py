@@ -20,7 +20,7 @@ from tower.connecting import ConnectFailed
 from tower.policy import HeadPolicy, Upstream
 from tower.policy import Refusal as Refused
 from tower.resumption import Resumption
-from tower.tlspipe import TLSPipe
+from tower.tlshandshake import TLSHandshake
 from tower.web.status import Refusal
 from tower.web.upstream import Channel
 
@@ -70,7 +70,9 @@ class MemberDoor:
         """
         if self._context is None:
             return succeed(channel)
-        pipe = TLSPipe(channel, self._context, self._server_name, self._clock, self._resumption, owner=self)
+        pipe = TLSHandshake(
+            channel, self._context, self._server_name, self._clock, self._resumption, owner=self
+        )
         securing: Deferred[Any] = pipe.secured
         return securing.addErrback(not_secured)
 
@@ -95,7 +97,7 @@ class MemberDoor:
 
 
 def not_secured(failure: Failure) -> None:
-    """Turn what `TLSPipe.secured` fails with into what fails a stream; an errback.
+    """Turn what `TLSHandshake.secured` fails with into what fails a stream; an errback.
 
     :raise StreamRefused: TLS did not come about.
     """

@@ -12,44 +12,29 @@ the end of both directions; without ``close_notify`` before it, it is a cut.
 from __future__ import annotations
 
 import ssl
-from typing import Any
-
-from twisted.internet.defer import CancelledError, Deferred
 
 from tower.conch.buffers import POOL
 from tower.conch.interfaces import Owner
-from tower.conch.opening import TunnelLost
-from tower.connecting import ConnectFailed
 from tower.connection import ConnectionEnded
 from tower.pipes import UNHEARD, Buffer, Receiver
 from tower.resumption import Resumption
-from tower.tls import PIECE, TLSEnded, TLSSession
+from tower.tls import PIECE, UNSAID, TLSEnded, TLSSession
 from tower.tlsconnection import TLSFailed, reason_of
 from tower.web.upstream import Channel
 
-#: How long the handshake may take, s.
-HANDSHAKE_TIMEOUT = 10.0
-
 
 class TLSPipe:
-    """A `tower.web.upstream.Channel` with TLS inside.  It starts paused; the handshake goes on by itself.
+    """A `tower.web.upstream.Channel` with TLS inside, which `tower.tlshandshake` set up.  It starts paused.
 
-    What is sent during the handshake goes after it.
-
-    :param pipe: nobody's yet; it belongs to us from here on.
-    :param context: of a client.
-    :param server_hostname: what the peer's certificate must be for.
-    :param clock: an ``IReactorTime``.
+    :param pipe: it belongs to us from here on.
+    :param session: ours, after the handshake.
     :param resumption: of this server.
+    :param offered: what it had for the handshake.
     :param owner: whose it is, beside its pipe's.
-    :ivar secured: fires with ourselves when the handshake is over.  Its errback is `ConnectFailed`, of the
-        kinds ``tls``, ``timeout`` or ``unreachable``, or `TunnelLost`.  Cancelling it aborts.
     """
 
     __slots__ = (
-        "_answered",
         "_closing",
-        "_deadline",
         "_delivering",
         "_end_sent",
         "_full",
@@ -60,52 +45,38 @@ class TLSPipe:
         "_paused",
         "_peer_ended",
         "_pipe",
-        "_queue",
-        "_ready",
         "_reason",
         "_resumption",
         "_session",
         "_shut",
+        "_unsaid",
         "receiver",
-        "secured",
     )
 
     def __init__(
         self,
         pipe: Channel,
-        context: ssl.SSLContext,
-        server_hostname: str,
-        clock: Any,
-        resumption: Resumption | None = None,
+        session: TLSSession,
+        resumption: Resumption,
+        offered: ssl.SSLSession | None,
         *,
-        timeout: float = HANDSHAKE_TIMEOUT,
         owner: Owner | None = None,
     ) -> None:
         self.receiver: Receiver = UNHEARD
         self._pipe = pipe
+        self._session = session
+        self._resumption = resumption
+        self._offered = offered
         self._owner = owner
-        self._resumption = resumption or Resumption()
-        self._offered = self._resumption.session
-        self._session = TLSSession(
-            context,
-            server_side=False,
-            server_hostname=server_hostname,
-            session=self._offered,
-        )
-        self._queue: list[bytes] = []  # sent during the handshake
-        self._ready = self._answered = False
-        self._paused = True
-        self._held = False  # the pipe is paused, by us
+        self._paused = self._held = True  # the second: the pipe, too, by us
         self._delivering = self._full = False
+        self._unsaid = 0  # what TLS itself said since the pipe had room
         self._peer_ended = self._end_sent = False
         self._shut = self._closing = False  # nothing more is sent; nothing more is wanted either
         self._gone: Exception | None = None  # why the pipe went, while bytes wait for a paused receiver
         self._reason: Exception | None = None  # why we are gone
-        self.secured: Deferred[TLSPipe] = Deferred(lambda _: self._lost(CancelledError()))
-        self._deadline: Any = clock.callLater(timeout, self._too_slow, timeout)
         pipe.receiver = self
-        self._shake()
-        pipe.resume()
+        pipe.pause()
 
     @property
     def is_large(self) -> bool:
@@ -117,66 +88,11 @@ class TLSPipe:
         """See `tower.web.upstream.Channel.is_leaving`."""
         return self._pipe.is_leaving or (self._owner is not None and self._owner.draining)
 
-    # The handshake
-
-    def _shake(self) -> None:
-        session = self._session
-        try:
-            done = session.handshake()
-        except (ssl.SSLError, ValueError) as e:
-            self._broke(ConnectFailed("tls", reason_of(e)))
-            return
-        if own := session.take():
-            self._pipe.send(own)
-        if done and self._reason is None:
-            self._is_secure()
-
-    def _is_secure(self) -> None:
-        self._ready = True
-        self._deadline.cancel()
-        if self._session.object.version() != "TLSv1.3":  # there the ticket comes later
-            self._resumption.learn(self._session.object, self._offered)
-        if self._paused:
-            self._held = True
-            self._pipe.pause()
-        queue, self._queue = self._queue, []
-        if queue:
-            self._full = not self._transmit(b"".join(queue))
-        if self._reason is None:
-            if self._closing:
-                self._close()
-            elif self._shut:
-                self._say_end()
-        self.secured.callback(self)
-        if queue and not (self._full or self._shut or self._reason):
-            self.receiver.drained()
-        if self._session.waiting and not self._held:
-            self._go_on()
-
-    def _too_slow(self, timeout: float) -> None:
-        self._lost(ConnectFailed("timeout", f"the TLS handshake took longer than {timeout:g} s"))
-
-    def _handshake_ended(self, reason: Exception) -> None:
-        """Say why there will be no TLS.  Old agents accept a channel, dial, and close it when that failed."""
-        if isinstance(reason, TunnelLost):
-            self._lost(reason)
-        elif self._answered:
-            self._lost(ConnectFailed("tls", "the connection was closed during the TLS handshake"))
-        else:
-            self._lost(
-                ConnectFailed("unreachable", "the agent could not connect to it, or was sent away at once")
-            )
-
     # Reading
 
     def received(self, data: memoryview) -> None:
         """Deliver what *data* holds."""
-        if not self._ready:
-            self._answered = True
-            self._session.feed(data)
-            self._shake()
-            self._session.keep()
-        elif not (self._closing or self._peer_ended):
+        if not (self._closing or self._peer_ended):
             self._deliver(data)
             if self._held and not self._paused:
                 self._go_on()
@@ -211,8 +127,11 @@ class TLSPipe:
 
     def _nothing_read(self) -> None:
         """See to what TLS says to us alone: a ticket, a new key."""
-        if own := self._session.take():
-            self._pipe.send(own)
+        if (own := self._session.take()) and not self._pipe.send(own):
+            self._unsaid += len(own)
+            if self._unsaid > UNSAID:
+                self._broke(TLSFailed("the peer does not take what it has TLS say"))
+                return
         self._resumption.learn(self._session.object, self._offered)
 
     def _end_of_stream(self) -> None:
@@ -224,7 +143,7 @@ class TLSPipe:
     def pause(self) -> None:
         """See `tower.pipes.Pipe.pause`."""
         self._paused = True
-        if self._ready and not self._held:
+        if not self._held:
             self._held = True
             self._pipe.pause()
 
@@ -234,7 +153,7 @@ class TLSPipe:
             self._tell(self._reason)
         else:
             self._paused = False
-            if self._ready and not self._delivering:
+            if not self._delivering:
                 self._go_on()
 
     def _go_on(self) -> None:
@@ -255,9 +174,7 @@ class TLSPipe:
         """See `tower.pipes.Pipe.send`; after `finish` or `close` *data* is dropped."""
         if self._shut:
             return True
-        if not self._ready:
-            self._queue.append(bytes(data))
-        elif self._transmit(data):
+        if self._transmit(data):
             return True
         self._full = True
         return False
@@ -282,7 +199,8 @@ class TLSPipe:
 
     def drained(self) -> None:
         """The pipe has room again."""
-        if self._full and self._ready:
+        self._unsaid = 0
+        if self._full:
             self._full = False
             if not self._shut:
                 self.receiver.drained()
@@ -293,8 +211,7 @@ class TLSPipe:
         """See `tower.pipes.Pipe.finish`."""
         if not self._shut:
             self._shut = True
-            if self._ready:
-                self._say_end()
+            self._say_end()
 
     def _say_end(self) -> None:
         if not self._end_sent:
@@ -307,18 +224,13 @@ class TLSPipe:
         self._lost(ConnectionEnded("both sides are done"), flush=True)
 
     def close(self) -> None:
-        """See `tower.pipes.Pipe.close`; during the handshake there may be nothing that is worth its end."""
+        """See `tower.pipes.Pipe.close`."""
         if self._closing or self._reason is not None:
             return
         self._shut = self._closing = True
         if self._gone is not None:
             self._lost(self._gone)
-        elif self._ready:
-            self._close()
-        elif not self._queue:
-            self._lost(ConnectionEnded("closed on our side"))
-
-    def _close(self) -> None:
+            return
         self._say_end()
         if self._reason is None:
             self._pipe.close()
@@ -334,9 +246,7 @@ class TLSPipe:
 
     def closed(self, reason: Exception) -> None:
         """The pipe is gone; what it brought before is still to be delivered."""
-        if not self._ready:
-            self._handshake_ended(reason)
-        elif self._session.waiting and not (self._peer_ended or self._closing or self._delivering):
+        if self._session.waiting and not (self._peer_ended or self._closing or self._delivering):
             self._gone = reason
         else:
             self._lost(reason)
@@ -352,18 +262,11 @@ class TLSPipe:
             return
         self._reason = reason
         self._shut = True
-        self._queue.clear()
         self._pipe.receiver = UNHEARD
         if flush:
             self._pipe.close()
         else:
             self._pipe.abort()
-        if not self._ready:
-            deadline, self._deadline = self._deadline, None  # one that is over holds us
-            if deadline.active():
-                deadline.cancel()
-            if not self.secured.called:
-                self.secured.errback(reason)
         self._tell(reason)
 
     def _tell(self, reason: Exception) -> None:

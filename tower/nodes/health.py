@@ -24,7 +24,7 @@ from tower.nodes.node import Node
 from tower.pipes import Pipe
 from tower.policy import Upstream, join_address
 from tower.resumption import Resumption
-from tower.tlspipe import TLSPipe
+from tower.tlshandshake import TLSHandshake
 
 #: How long one look may take, s; less than what a list allows for it, so that it can say what was wrong.
 TIMEOUT = 8.0
@@ -242,7 +242,7 @@ async def _secured(channel: Any, context: ssl.SSLContext | None, host: str, cloc
     if context is None:
         pipe: Pipe = channel
         return pipe
-    return await TLSPipe(channel, context, host, clock, _EACH_TIME_ANEW, timeout=TIMEOUT).secured
+    return await TLSHandshake(channel, context, host, clock, _EACH_TIME_ANEW, timeout=TIMEOUT).secured
 
 
 def member_health(gate: Gate, clock: Any) -> HealthCheck:

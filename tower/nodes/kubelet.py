@@ -21,7 +21,7 @@ from tower.nodes.nodereview import VERBS, NodeReview, Posts, Question, subresour
 from tower.nodes.spec import SSHSpec
 from tower.plainfile import read_plain
 from tower.policy import Upstream
-from tower.tlspipe import TLSPipe
+from tower.tlshandshake import TLSHandshake
 from tower.web.canonical import identity_lines
 from tower.web.status import Refusal
 
@@ -162,7 +162,7 @@ class Kubelets:
         return await self._secure(channel, context, node)
 
     def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:
-        pipe = TLSPipe(channel, context, node.name, self._clock, owner=self)
+        pipe = TLSHandshake(channel, context, node.name, self._clock, owner=self)
         securing: Deferred[Any] = pipe.secured
         return securing.addErrback(not_secured).addErrback(self._not_trusted)
 

@@ -19,7 +19,7 @@ from zope.interface import implementer
 
 from tower.errors import TowerError
 from tower.policy import join_address
-from tower.tlspipe import TLSPipe
+from tower.tlshandshake import TLSHandshake
 from tower.transport import connected
 
 #: How long connecting may take, then TLS, and how long an idle connection is kept, s: what
@@ -108,7 +108,9 @@ class _Dialled:
             pipe = await Deferred.fromCoroutine(self._dialled()).addTimeout(CONNECT, self._reactor)
             if self._tls is not None:
                 # whoever is gone meanwhile is an error of the handshake
-                pipe = await TLSPipe(pipe, self._tls, self._host, self._reactor, timeout=HANDSHAKE).secured
+                pipe = await TLSHandshake(
+                    pipe, self._tls, self._host, self._reactor, timeout=HANDSHAKE
+                ).secured
         except TooLate:
             raise ConnectError(string=f"{self._place}: no connection in {CONNECT:g} s") from None
         except TowerError as e:
