@@ -21,7 +21,8 @@ from tests.sockets import (
     socket_pair,
     take,
 )
-from tower.connection import LINGER, STALLED, ConnectionEnded
+from tower.connection import STALLED, ConnectionEnded
+from tower.lingering import LINGER
 from tower.tls import TLSSession
 from tower.tlsconnection import TLS_TURNS, TLSConnection, TLSFailed
 

@@ -27,13 +27,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.errors import PeerError
+from tower.lingering import Lingering
 from tower.pipes import UNHEARD, Buffer, Receiver
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
-
-#: How long a closed connection waits for the peer's end before it lets go, s.
-LINGER = 2.0
 
 #: How long a closed connection waits for a peer that takes nothing of what is still queued, s.
 STALLED = 30.0
@@ -73,7 +71,6 @@ class Connection:
         "_fd",
         "_filled",
         "_finishing",
-        "_lingering",
         "_patience",
         "_paused",
         "_peer_ended",
@@ -108,7 +105,7 @@ class Connection:
         self._paused = True
         self._congested = False
         self._peer_ended = self._finishing = self._closing = self._closed = False
-        self._end_sent = self._lingering = False
+        self._end_sent = False
         self._patience: Any = None
         self._broken: OSError | None = None
         self.queued = self.bytes_in = self.bytes_out = 0
@@ -306,7 +303,7 @@ class Connection:
         self._all_sent()
 
     def _all_sent(self) -> None:
-        if self._queue or self._unsent is not None or not self._ready:
+        if self._queue or self._unsent is not None or self._closed or not self._ready:
             return
         self._queue = None
         if self._closing or self._finishing:
@@ -329,7 +326,7 @@ class Connection:
             return
         self._closing = self._paused = True
         self._all_sent()
-        if not (self._closed or self._lingering):
+        if not self._closed:
             self._read_on()
             self._await_progress(-1)
 
@@ -351,7 +348,7 @@ class Connection:
                 return  # we are called again once it has gone
         if self._peer_ended:
             self._lost(ConnectionEnded("both sides are done"))
-        elif self._closing and not self._lingering:
+        elif self._closing:
             self._linger()
 
     def _say_end(self) -> None:
@@ -365,19 +362,15 @@ class Connection:
             self._lost(e)
 
     def _linger(self) -> None:
-        """Close without a reset: one would destroy what the peer has not read yet (RFC 9112 section 9.6)."""
+        """Be gone, but for the socket: it is closed when the peer has read all."""
         self._shut()
-        if self._closed:
-            return
-        self._lingering = True
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience = self._reactor.callLater(LINGER, self._let_go)
-        self._read_on()
-        self._tell(ConnectionEnded("closed on our side"))
+        if not self._closed:
+            self._release()
+            Lingering(self._reactor, self._socket)
+            self._tell(ConnectionEnded("closed on our side"))
 
     def _discard(self) -> None:
-        """Read what nobody wants any more: a close with bytes unread would be a reset."""
+        """Read what nobody wants any more: a peer may want to be read before it reads the rest."""
         try:
             if self._socket.recv_into(PLAIN):
                 return
@@ -388,11 +381,6 @@ class Connection:
             return
         self._peer_ended = True
         self._stop_reading()
-        if self._lingering:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        self._lost(ConnectionEnded("closed on our side"))
 
     def abort(self) -> None:
         """See `tower.pipes.Pipe.abort`; the peer sees a reset."""

@@ -287,13 +287,13 @@ class TLSConnection(Connection):
     def _say_end(self) -> None:
         self._send_cipher_text(self._session.end())
 
-    def _lost(self, reason: Exception) -> None:
+    def _release(self) -> None:
         self._on_secure = None
         for call in (self._deadline, self._again):
             if call is not None and call.active():
                 call.cancel()
-        self._again = None
-        super()._lost(reason)
+        self._deadline = self._again = None
+        super()._release()
 
 
 def reason_of(error: Exception) -> str:
