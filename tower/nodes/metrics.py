@@ -115,7 +115,8 @@ def _lines(metrics: Iterable[Metric]) -> Iterator[str]:
             labels = ",".join(
                 f'{name}="{_escaped(value, quotes=True)}"' for name, value in sorted(sample.labels.items())
             )
-            yield f"{sample.name}{{{labels}}} {float(sample.value)!r}\n"
+            said = f"{{{labels}}}" if labels else ""
+            yield f"{sample.name}{said} {float(sample.value)!r}\n"
 
 
 def _escaped(text: str, *, quotes: bool = False) -> str:

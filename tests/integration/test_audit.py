@@ -1,0 +1,178 @@
+"""The audit log: kubectl's requests are in it, with the cluster's own IDs, whatever happens to the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shlex
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from . import harness
+from .member import kubectls, member
+from .ports import free_port
+from .programs import LOOPBACK, Program, run, wait_for
+
+PODS = "/api/v1/namespaces/default/pods"
+GROUP = "cluster.kubesphere.io"
+CLUSTERS = f"/apis/{GROUP}/v1alpha1/clusters"
+UNABLE = "Unable to write audit log"
+TINY = 128 * 1024  # B, of a disk that is soon full
+COUNTERS = re.compile(r"^apiserver_audit_(event|error)_total(?:\{plugin=\"log\"\})? (\S+)$", re.MULTILINE)
+
+
+class AuditTestCase(harness.TowerTestCase):
+    """What the tests here have in common."""
+
+    place: Path
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what the audit log has."""
+        return [json.loads(line) for line in self.place.read_bytes().splitlines()]
+
+    def requests(self) -> list[dict[str, dict[str, Any]]]:
+        """Return the same, for each request: its events by their stage."""
+        found: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+        for event in self.events():
+            self.assertNotIn(event["stage"], found[event["auditID"]])
+            found[event["auditID"]][event["stage"]] = event
+        return list(found.values())
+
+
+class KubectlTests(AuditTestCase):
+    """A real cluster, and people with kubectl."""
+
+    def setUp(self) -> None:
+        """Have an agent there."""
+        super().setUp()
+        self.tower.add("alpha", member().agent)
+
+    def new_tower(self) -> harness.Tower:
+        """Return one with an audit log."""
+        tower = super().new_tower()
+        self.place = self.folder / "audit.log"
+        tower.proxy = tower.proxy_program(f"--audit-log-path={self.place}")
+        return tower
+
+    def kubectl(self, person: Path, *arguments: str) -> str:
+        """Run the newest kubectl."""
+        done = run(
+            [str(kubectls()[-1]), f"--kubeconfig={person}", *arguments],
+            environment={"KUBECACHEDIR": str(self.folder / "cache")},
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode()
+
+    def test_kubectl(self) -> None:
+        """What jane does is there from its beginning to its end, and the cluster has it under the same ID."""
+        since = member().audit_size()
+        jane = self.tower.kubeconfig("alpha", "jane", "--group", "dev")
+        self.kubectl(jane, "get", "pods")
+        self.assertIn("it works", self.kubectl(jane, "exec", "shell", "-c", "main", "--", "echo", "it works"))
+        self.tower.stop()
+        theirs = {event["auditID"]: event for event in member().audit(since)}
+        execs = []
+        for request in self.requests():
+            first, last = request["RequestReceived"], request["ResponseComplete"]
+            self.assertLess(last["responseStatus"]["code"], 400, request)
+            if first["user"]["username"] != "jane":
+                continue
+            self.assertEqual(first["user"]["groups"], ["dev"])
+            self.assertIn("kubectl/", first["userAgent"])
+            self.assertEqual(first["annotations"][f"{GROUP}/name"], "alpha")
+            self.assertTrue(first["annotations"][f"{GROUP}/credential"])
+            their = theirs[first["auditID"]]
+            self.assertEqual(their["impersonatedUser"]["username"], "jane")
+            for same in ("verb", "objectRef"):
+                self.assertEqual(first.get(same), their.get(same), (first, their))
+            if first.get("objectRef", {}).get("subresource") == "exec":
+                execs.append(request)
+        (request,) = execs
+        self.assertEqual(request["ResponseStarted"]["responseStatus"]["code"], 101)
+        self.assertIn("command=it+works", request["RequestReceived"]["requestURI"])
+
+    def test_refused(self) -> None:
+        """Who is known and may not is there with the reason; who is nobody we know is not there."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        self.assertEqual(jane.get(PODS).status, 200)
+        self.assertEqual(jane.request("GET", CLUSTERS).status, 403)
+        self.assertEqual(jane.request("GET", f"/clusters/beta{PODS}").status, 403)
+        self.assertEqual(
+            jane.request("GET", jane.prefix + PODS, headers={"Impersonate-User": "joe"}).status, 403
+        )
+        self.tower.stop()
+        hers = [r for r in self.requests() if r["RequestReceived"]["user"]["username"] == "jane"]
+        ends = [request["ResponseComplete"]["responseStatus"] for request in hers]
+        self.assertEqual([end["code"] for end in ends], [200, 403, 403, 403])
+        self.assertIn("does not open cluster beta", ends[2]["message"])
+        self.assertIn("Impersonate-User", ends[3]["message"])
+
+    def test_revoked(self) -> None:
+        """The log names the credential, so that it can be revoked; what comes with it then is nobody's."""
+        jane = self.tower.person("alpha", "jane", "--group", "dev")
+        self.assertEqual(jane.get(PODS).status, 200)
+        wait_for("the log", lambda: self.place.stat().st_size and len(self.of_jane()) == 2)
+        (credential,) = {event["annotations"][f"{GROUP}/credential"] for event in self.of_jane()}
+        self.tower.tower("credential", "revoke", credential)
+        self.assertEqual(jane.get(PODS).status, 401)
+        self.tower.stop()
+        self.assertEqual(len(self.of_jane()), 2)
+
+    def of_jane(self) -> list[dict[str, Any]]:
+        """Return what the log has of her."""
+        return [event for event in self.events() if event["user"]["username"] == "jane"]
+
+
+class FullDiskTests(AuditTestCase):
+    """A disk for the audit log alone, which is soon full."""
+
+    def new_tower(self) -> harness.Tower:
+        """Return one that sees such a disk where others see an empty folder."""
+        tower = super().new_tower()
+        mount = self.folder / "tiny"
+        mount.mkdir()
+        own = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "--mount"]
+        if run([*own, "mount", "-t", "tmpfs", "tmpfs", str(mount)]).returncode:
+            self.skipTest("this machine lets us mount nothing")
+        self.metrics = free_port()
+        proxy = tower.proxy_program(f"--audit-log-path={mount}/audit.log", f"--metrics-port={self.metrics}")
+        tiny = f"mount -t tmpfs -o size={TINY} tmpfs {mount} && exec {shlex.join(proxy.argv)}"
+        tower.proxy = Program("tower-proxy", [*own, "sh", "-c", tiny], self.folder)
+        return tower
+
+    def counters(self) -> dict[str, float]:
+        """Return the numbers of events, and of errors."""
+        connection = http.client.HTTPConnection(LOOPBACK, self.metrics, timeout=10)
+        self.addCleanup(connection.close)
+        connection.request("GET", "/metrics")
+        return {
+            name: float(value) for name, value in COUNTERS.findall(connection.getresponse().read().decode())
+        }
+
+    def test_full(self) -> None:
+        """While the disk is full everybody is served; then every line comes, once and whole."""
+        disk = Path(f"/proc/{self.tower.proxy.pid}/root{self.folder}/tiny")
+        self.place = disk / "audit.log"
+        admin = self.tower.admin()
+        filler = disk / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        before = self.counters()["event"]
+        while UNABLE not in self.tower.proxy.output():
+            self.assertEqual(admin.request("GET", CLUSTERS).status, 200)
+        for _ in range(50):
+            self.assertEqual(admin.request("GET", CLUSTERS).status, 200)
+        self.assertIn("No space left on device", self.tower.proxy.output())
+        self.assertEqual(self.tower.proxy.output().count(UNABLE), 1)
+        filler.unlink()
+        wait_for("the rest", lambda: "is written again; 0 lines were lost" in self.tower.proxy.output())
+        counters = self.counters()
+        self.assertEqual(counters["error"], 0)
+        self.assertGreater(counters["event"], before + 100)
+        self.assertEqual(len(self.events()), counters["event"])
+        self.requests()
