@@ -393,6 +393,19 @@ class AnswerTests(SynchronousTestCase):
         self.assertTrue(self.pipe.aborted)
         self.assertFalse(self.user.aborted)
 
+    def test_endless_interim_answers(self) -> None:
+        """A hundred interim answers pass; whoever sends more is not waited for, and that is said."""
+        interim = b"HTTP/1.1 100 Continue\r\n\r\n"
+        for _ in range(100):
+            self.pipe.deliver(interim)
+        self.assertEqual(self.user.taken(), interim * 100)
+        self.assertFalse(self.pipe.aborted)
+        self.pipe.deliver(interim)
+        answer = self.user.taken()
+        self.assertTrue(answer.startswith(b"HTTP/1.1 502 "), answer)
+        self.assertIn("more than 100 interim answers", status_of(answer)["message"])
+        self.assertTrue(self.pipe.aborted)
+
     def test_204_with_framing(self) -> None:
         """A 204 goes on without the framing that it may not have."""
         self.pipe.deliver(b"HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n")

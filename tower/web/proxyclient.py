@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # client does the same).
 _REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
 
+#: Interim answers (1xx) before the final one; whoever sends more will never come to it.
+_MOST_INTERIM = 100
 
 #: What a member's API server did that answers 401 to a request with a credential of its own agent or cluster.
 _UNKNOWN_LENDER = (
@@ -46,6 +48,7 @@ class ProxyClient:
             "_body_sent",
             "_chunks",
             "_head",
+            "_interim",
             "_keep",
             "_left",
             "_over",
@@ -63,6 +66,7 @@ class ProxyClient:
         self.channel = channel = request.channel
         self.upstream = upstream
         self._head: bytearray | None = None  # what came of an answer's head
+        self._interim = 0  # answers before the final one
         self._status = 0  # of the final answer, once its head was sent on
         self._left = 0  # of its body, B; or UNTIL_CLOSE
         self._chunks: ChunkedBody | None = None
@@ -209,6 +213,9 @@ class ProxyClient:
                 self._head = None
                 self._answer(head, bytes(buffer))
                 return
+            self._interim += 1
+            if self._interim > _MOST_INTERIM:
+                raise BadResponse(f"more than {_MOST_INTERIM} interim answers")
             if self.request.minor and not self.channel.send(head.lines + b"\r\n"):
                 self._pause()
 
