@@ -10,7 +10,8 @@ from twisted.internet.task import Clock
 from tests.receivers import Recorder
 from tower.budget import Budget
 from tower.conch.channel import Channel
-from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Mux
+from tower.conch.messages import DATA_OFFSET, LONGEST_DATA
+from tower.conch.mux import Mux
 from tower.conch.opening import Incoming
 
 KIND = b"stream@tower.kubesphere.io"
@@ -26,7 +27,7 @@ class MemoryWire:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._buffer = memoryview(bytearray(DATA_OFFSET + ALONE_PACKET + 64))
+        self._buffer = memoryview(bytearray(DATA_OFFSET + LONGEST_DATA + 64))
         self.sent: deque[bytes] = deque()
         self.room = 1 << 40
         self.wants_turn = False

@@ -24,7 +24,7 @@ from tower.conch.fields import Fields
 from tower.conch.hostkeys import AnyHostKey, HostKeys
 from tower.conch.keys import ED25519
 from tower.conch.limits import Limits
-from tower.conch.mux import REFUSE
+from tower.conch.messages import REFUSE
 from tower.conch.nodetunnel import Login, NodeTunnel
 from tower.conch.opening import Incoming
 from tower.conch.server import USERAUTH, Server

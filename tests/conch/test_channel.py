@@ -19,10 +19,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.muxes import MuxEnd, MuxPair
 from tests.receivers import Recorder
-from tower.conch.channel import ALWAYS_FITS, BadSequence, Channel, ChannelEnded
-from tower.conch.mux import ADJUST, ALONE_PACKET, CLOSE, DATA, END, OPEN, SHARED_FOR, SHARED_PACKET
+from tower.conch.channel import BadSequence, Channel, ChannelEnded
+from tower.conch.messages import ADJUST, ALWAYS_FITS, CLOSE, DATA, END, LONGEST_DATA, OPEN
 from tower.conch.opening import TunnelLost
-from tower.conch.window import ALONE, BASE, MIXED, SHARED, WindowOverrun
+from tower.conch.sharing import MIXED, SHARED_FOR, SHARED_PACKET
+from tower.conch.window import ALONE, BASE, SHARED, WindowOverrun
 from tower.errors import PeerError
 
 BULK = random.Random(4).randbytes(2 << 20)
@@ -111,16 +112,16 @@ class SendingTests(ChannelTestCase):
     def test_packets(self) -> None:
         """Packets are long, but shorter while small ones of another channel would wait behind them."""
         self.channel.window_adjusted(len(BULK))
-        self.channel.send(BULK[:ALONE_PACKET])
-        self.assertEqual(self.sent_packets(), [ALONE_PACKET])
+        self.channel.send(BULK[:LONGEST_DATA])
+        self.assertEqual(self.sent_packets(), [LONGEST_DATA])
         second, _ = self.pair.open(Recorder(), Recorder())
         second.send(b"x")
         self.pair.near.wire.take()
         self.channel.send(BULK[: SHARED_PACKET * 2])
         self.assertEqual(self.sent_packets(), [SHARED_PACKET] * 2)
         self.pair.clock.advance(SHARED_FOR + 0.1)
-        self.channel.send(BULK[: SHARED_PACKET + ALONE_PACKET])
-        self.assertEqual(self.sent_packets(), [SHARED_PACKET, ALONE_PACKET])
+        self.channel.send(BULK[: SHARED_PACKET + LONGEST_DATA])
+        self.assertEqual(self.sent_packets(), [SHARED_PACKET, LONGEST_DATA])
 
     def test_packets_heard(self) -> None:
         """Small packets that come on another channel are answered soon, so they count, too."""
@@ -140,8 +141,8 @@ class SendingTests(ChannelTestCase):
             channel.window_adjusted(len(BULK))
         self.pair.near.wire.take()
         for channel in (self.channel, second, self.channel):
-            channel.send(BULK[:ALONE_PACKET])
-        self.assertEqual(self.sent_packets(), [ALONE_PACKET] * 3)
+            channel.send(BULK[:LONGEST_DATA])
+        self.assertEqual(self.sent_packets(), [LONGEST_DATA] * 3)
 
     def test_packets_leased(self) -> None:
         """What is put straight into packets goes in packets of the same length."""
@@ -149,7 +150,7 @@ class SendingTests(ChannelTestCase):
         second, _ = self.pair.open(Recorder(), Recorder())
         self.channel.send(b"x")
         second.send(b"y")
-        for expected in (SHARED_PACKET, SHARED_PACKET, ALONE_PACKET):
+        for expected in (SHARED_PACKET, SHARED_PACKET, LONGEST_DATA):
             room = self.channel.lease()
             assert room is not None
             self.assertEqual(len(room), expected)

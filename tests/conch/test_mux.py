@@ -14,15 +14,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.muxes import KIND, MuxEnd, MuxPair
 from tests.receivers import Recorder
 from tower.conch.channel import Channel
-from tower.conch.mux import (
+from tower.conch.messages import (
     ADJUST,
-    ALONE_PACKET,
     CLOSE,
     CONFIRM,
     DATA,
     END,
     EXTENDED,
     FAILURE,
+    LONGEST_DATA,
     OPEN,
     REFUSE,
     REQUEST,
@@ -44,7 +44,7 @@ def text(value: bytes) -> bytes:
     return numbers(len(value)) + value
 
 
-def opening(remote: int = 7, window: int = BASE, longest: int = ALONE_PACKET, kind: bytes = KIND) -> bytes:
+def opening(remote: int = 7, window: int = BASE, longest: int = LONGEST_DATA, kind: bytes = KIND) -> bytes:
     """Return an OPEN."""
     return bytes((OPEN,)) + text(kind) + numbers(remote, window, longest) + text(b"kubernetes")
 
@@ -250,7 +250,7 @@ class MessageTests(SynchronousTestCase):
         """Have one channel open (0), one opening (1)."""
         self.end = MuxEnd(Clock())
         opened = self.end.mux.open(KIND, b"")
-        self.end.hear(bytes((CONFIRM,)) + numbers(0, 40, BASE, ALONE_PACKET))
+        self.end.hear(bytes((CONFIRM,)) + numbers(0, 40, BASE, LONGEST_DATA))
         self.channel: Channel = self.successResultOf(opened)
         self.channel.receiver = self.recorder = Recorder()
         self.channel.resume()
@@ -277,10 +277,10 @@ class MessageTests(SynchronousTestCase):
 
     def test_answers_nobody_waits_for(self) -> None:
         """A second confirmation, a refusal after it, and answers about nothing are refused."""
-        confirmed = bytes((CONFIRM,)) + numbers(1, 41, BASE, ALONE_PACKET)
+        confirmed = bytes((CONFIRM,)) + numbers(1, 41, BASE, LONGEST_DATA)
         refused = bytes((REFUSE,)) + numbers(1, 1) + text(b"no") + text(b"")
         self.end.hear(confirmed)
-        for message in (confirmed, refused, bytes((CONFIRM,)) + numbers(9, 1, BASE, ALONE_PACKET)):
+        for message in (confirmed, refused, bytes((CONFIRM,)) + numbers(9, 1, BASE, LONGEST_DATA)):
             with self.assertRaises(BadMessage):
                 self.end.hear(message)
 
@@ -323,7 +323,7 @@ class MessageTests(SynchronousTestCase):
         """A message that ends anywhere too early is refused, and nothing but that."""
         whole = {
             OPEN: opening(),
-            CONFIRM: bytes((CONFIRM,)) + numbers(1, 41, BASE, ALONE_PACKET),
+            CONFIRM: bytes((CONFIRM,)) + numbers(1, 41, BASE, LONGEST_DATA),
             REFUSE: bytes((REFUSE,)) + numbers(1, 1) + text(b"no") + text(b"en"),
             ADJUST: bytes((ADJUST,)) + numbers(0, 5),
             DATA: bytes((DATA,)) + numbers(0) + text(b"data"),
@@ -410,7 +410,7 @@ class GrantTests(SynchronousTestCase):
             channel.close()
             pair.pump()
         for end in (pair.near, pair.far):
-            self.assertEqual((end.mux.channels, end.mux.turns, end.mux.busiest), ({}, None, None))
+            self.assertEqual((end.mux.channels, end.mux.turns, end.mux.sharing.busiest), ({}, None, None))
 
 
 class StringTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.ciphers import CIPHERS, KEY_SIZES, make_opener, make_sealer
-from tower.conch.mux import ALONE_PACKET
+from tower.conch.messages import LONGEST_DATA
 from tower.conch.packets import (
     LONGEST_PACKET,
     OVERHEAD,
@@ -105,8 +105,8 @@ class ReferenceTests(SynchronousTestCase):
 
     @settings(max_examples=60, deadline=None)
     @given(st.sampled_from(CIPHERS), st.lists(st.integers(1, 600), min_size=1, max_size=5), st.booleans())
-    @example(CIPHERS[0], [ALONE_PACKET + 9], True)
-    @example(CIPHERS[2], [ALONE_PACKET + 9], True)
+    @example(CIPHERS[0], [LONGEST_DATA + 9], True)
+    @example(CIPHERS[2], [LONGEST_DATA + 9], True)
     def test_both_ways(self, cipher: bytes, sizes: list[int], in_place: bool) -> None:
         """Packets are those of the reference, and opened again; numbers and counters go on."""
         sealer, opener = ends(cipher)
@@ -154,7 +154,7 @@ class ReferenceTests(SynchronousTestCase):
         """The longest packets of ours stay within the limit and within the stated overhead."""
         for cipher in CIPHERS:
             sealer, opener = ends(cipher)
-            for size in range(ALONE_PACKET - 8, ALONE_PACKET + 10):
+            for size in range(LONGEST_DATA - 8, LONGEST_DATA + 10):
                 wire = seal_into(sealer, BULK[:size])
                 self.assertLessEqual(len(wire), size + OVERHEAD)
                 self.assertEqual(opener.wire_length(wire, 0), len(wire))

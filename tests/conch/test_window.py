@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.paths import Path
 from tower.budget import Budget
-from tower.conch.window import ALONE, BASE, LEAST, MIXED, QUIET, SHARED, Company, Window, WindowOverrun
+from tower.conch.sharing import LEAST
+from tower.conch.window import ALONE, BASE, QUIET, SHARED, Window, WindowOverrun
 
 MB = 1e6
 GIGABIT = 125 * MB  # B/s
@@ -192,48 +193,6 @@ class WindowTests(SynchronousTestCase):
             if self.window.consumed(piece):
                 self.window.renew(self.now, 0.01, ALONE)
         self.assertEqual(most, BASE)
-
-
-class CompanyTests(SynchronousTestCase):
-    """Counts who is busy, and what each of them may have."""
-
-    def setUp(self) -> None:
-        """Have nobody."""
-        self.company = Company()
-        self.windows = [Window(Budget(0)) for _ in range(100)]
-        self.now = 1000.0
-
-    def shares(self, count: int) -> list[int]:
-        """Have the first *count* windows renewed at once, some time later; return what each was told."""
-        self.now += 0.3
-        return [self.company.share(window, self.now) for window in self.windows[:count]]
-
-    def test_parts(self) -> None:
-        """From the second time on, all of them together have as much as there is, and no more."""
-        self.shares(16)
-        self.assertEqual(self.shares(16), [MIXED // 16] * 16)
-
-    def test_bounds(self) -> None:
-        """A few have no more than others that are not alone, many not less than is worth a message."""
-        self.shares(100)
-        self.assertEqual(self.shares(100)[-1], LEAST)
-        self.shares(2)
-        self.assertEqual(self.shares(2), [SHARED] * 2)
-
-    def test_again_and_again(self) -> None:
-        """However often one is renewed, it counts once."""
-        self.shares(1)
-        for _ in range(50):
-            self.assertEqual(self.company.share(self.windows[0], self.now), SHARED)
-
-    def test_gone(self) -> None:
-        """Who was busy counts until the end of the next period, and not after a pause."""
-        self.shares(32)
-        self.assertEqual(self.shares(1), [MIXED // 32])
-        self.assertEqual(self.shares(1), [SHARED])
-        self.shares(32)
-        self.now += 10
-        self.assertEqual(self.shares(1), [SHARED])
 
 
 class PathTests(SynchronousTestCase):

@@ -15,15 +15,15 @@ from tests.receivers import Recorder
 from tests.web.test_frames import Autobahn, cut
 from tower.conch.channel import Channel
 from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
-from tower.conch.mux import (
+from tower.conch.messages import (
     ADJUST,
-    ALONE_PACKET,
     CLOSE,
     CONFIRM,
     DATA,
     END,
     EXTENDED,
     FAILURE,
+    LONGEST_DATA,
     OPEN,
     REFUSE,
     REQUEST,
@@ -224,7 +224,7 @@ class _Peer:
         opening: Deferred[Channel] = self.end.mux.open(KIND, b"")
         opening.addCallback(self._take)
         self.end.mux.open(KIND, b"").addErrback(lambda failure: None)
-        self.end.hear(bytes((CONFIRM,)) + _numbers(0, 40, BASE, ALONE_PACKET))
+        self.end.hear(bytes((CONFIRM,)) + _numbers(0, 40, BASE, LONGEST_DATA))
 
     def _take(self, channel: Channel) -> None:
         self.channels.append(channel)
@@ -272,8 +272,8 @@ def check_mux(data: bytes, chance: random.Random) -> None:
 _MESSAGES = (
     bytes((DATA,)) + _numbers(0) + _text(b"some data"),
     bytes((ADJUST,)) + _numbers(0, 70_000),
-    bytes((OPEN,)) + _text(KIND) + _numbers(7, BASE, ALONE_PACKET) + _text(b"kubernetes"),
-    bytes((CONFIRM,)) + _numbers(1, 41, BASE, ALONE_PACKET),
+    bytes((OPEN,)) + _text(KIND) + _numbers(7, BASE, LONGEST_DATA) + _text(b"kubernetes"),
+    bytes((CONFIRM,)) + _numbers(1, 41, BASE, LONGEST_DATA),
     bytes((REFUSE,)) + _numbers(1, 2) + _text(b"refused: no") + _text(b"en"),
     bytes((REQUEST,)) + _numbers(0) + _text(b"exec") + b"\1",
     bytes((EXTENDED,)) + _numbers(0, 1) + _text(b"x"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tower.conch.messages import ALWAYS_FITS, LARGEST_WINDOW, data_head
 from tower.conch.window import SHARED, Window
 from tower.errors import PeerError, TowerError
 from tower.pipes import UNHEARD, Buffer, Receiver
@@ -17,25 +18,11 @@ from tower.pipes import UNHEARD, Buffer, Receiver
 if TYPE_CHECKING:
     from tower.conch.mux import Mux
 
-
-#: The largest window there can be, B (RFC 4254 section 5.2).
-LARGEST_WINDOW = 2**32 - 1
-
 #: What was delivered is credited once it is so much; no window that we grant hangs on less, B.
 _WORTH_CREDIT = 8 * 1024
 
 #: What comes in smaller pieces while nobody takes it is kept in pieces of this size, B.
 _KEPT_PIECE = 16 * 1024
-
-
-#: Data of the longest packet there is, and of one about whose length nobody needs to think, B.
-LONGEST_DATA = 256 * 1024
-ALWAYS_FITS = 4096
-
-
-def data_head(remote: int) -> bytes:
-    """Return the beginning of a CHANNEL_DATA message (RFC 4254 section 5.2), up to the size of its data."""
-    return b"\x5e" + remote.to_bytes(4, "big")
 
 
 class ChannelEnded(TowerError):
@@ -64,6 +51,7 @@ class Channel:
     def __init__(self, mux: Mux, local: int, window: Window) -> None:
         self._mux = mux
         self._wire = mux.wire
+        self._sharing = mux.sharing
         self.local = local
         self.receiver: Receiver = UNHEARD
         self._window = window
@@ -118,9 +106,9 @@ class Channel:
         if 0 < size <= self._fits and size <= self._out_window and not (self._queue or self._wire.congested):
             self._out_window -= size
             self.bytes_out += size
-            mux, wire = self._mux, self._wire  # what `Mux.send_data` would do, in one call less
-            if not (mux.is_mixed or self is mux.busiest):
-                mux.notice(self, size)
+            sharing, wire = self._sharing, self._wire  # what `Mux.send_data` would do, in one call less
+            if not (sharing.is_mixed or self is sharing.busiest):
+                sharing.notice(self, size)
             wire.send(self.head + size.to_bytes(4, "big") + data)
             if not wire.congested or self._close_sent:
                 return True
@@ -154,12 +142,11 @@ class Channel:
         """
         if self._shut:
             return None
-        mux = self._mux
-        room = min(self._out_window, self._longest, mux.largest)
+        room = min(self._out_window, self._longest, self._sharing.largest)
         if self._queue or not room or self._wire.congested:
             self._wait()
             return None
-        return mux.space[:room]
+        return self._mux.space[:room]
 
     def commit(self, size: int) -> None:
         """Send the first *size* bytes of what `lease` returned, if any."""
@@ -173,7 +160,7 @@ class Channel:
         """Return how many of *wanted* bytes the next packet may have."""
         if self._wire.congested:
             return 0
-        return min(wanted, self._out_window, self._longest, self._mux.largest)
+        return min(wanted, self._out_window, self._longest, self._sharing.largest)
 
     def _wait(self) -> None:
         """Have `turn` called when the tunnel takes bytes, and `drained` when we do."""

@@ -14,7 +14,8 @@ from twisted.python.failure import Failure
 from tower.conch.bare import BARE
 from tower.conch.buffers import BUFFER_SIZE, POOL
 from tower.conch.interfaces import SSH, Reader
-from tower.conch.mux import DATA, DATA_OFFSET, Mux
+from tower.conch.messages import DATA, DATA_OFFSET
+from tower.conch.mux import Mux
 from tower.conch.outlet import Outlet
 from tower.errors import PeerError
 from tower.web.frames import CLOSE, PING, PONG, Control

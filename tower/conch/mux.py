@@ -8,39 +8,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from struct import Struct
 from typing import ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
 from tower.budget import Budget
-from tower.conch.channel import ALWAYS_FITS, LONGEST_DATA, Channel
+from tower.conch.channel import Channel
 from tower.conch.interfaces import Owner, Wire
-from tower.conch.opening import CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string, refusal
-from tower.conch.window import ALONE, BASE, SHARED, Company, Window
+from tower.conch.messages import (
+    ABOUT,
+    ABOUT_WITH,
+    ADJUST,
+    ALWAYS_FITS,
+    CLOSE,
+    CONFIRM,
+    DATA,
+    DATA_HEAD,
+    DATA_OFFSET,
+    END,
+    EXTENDED,
+    FAILURE,
+    LONGEST_DATA,
+    NUMBER,
+    OPEN,
+    PAIR,
+    REFUSE,
+    REQUEST,
+    SHORTEST_PACKET,
+    SUCCESS,
+    THREE,
+    confirmation,
+    opening,
+    refusal,
+)
+from tower.conch.opening import CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string, refused
+from tower.conch.sharing import Sharing
+from tower.conch.window import BASE, Window
 from tower.pipes import Buffer
-
-OPEN, CONFIRM, REFUSE, ADJUST, DATA, EXTENDED, END, CLOSE, REQUEST, SUCCESS, FAILURE = range(90, 101)
-
-#: Data in one packet of ours, and while small packets of other channels would wait behind it, B.  Both divide
-#: windows without a rest, which would have to go as a small packet of its own.
-ALONE_PACKET = LONGEST_DATA
-SHARED_PACKET = 64 * 1024
-
-#: A peer that takes only shorter packets than this makes more work than it does, B.
-SHORTEST_PACKET = 1024
-
-#: How long after a change of channel a tunnel counts as shared, and one round trip, s.
-SHARED_FOR = 0.25
-
-#: Data in front of which a packet has padding length, type, channel and size, B.
-DATA_OFFSET = 10
-
-_ONE, _TWO, _FOUR = Struct(">BI"), Struct(">BII"), Struct(">BIIII")
-_THREE = Struct(">III")
-_PAIR = Struct(">II")
-_NUMBER = Struct(">I")
-_HEAD = Struct(">BBII")
 
 
 class Mux:
@@ -50,29 +54,21 @@ class Mux:
     :param limit: channels at once.
     :ivar space: the process's, where the data of a packet may be put before `commit`.
     :ivar turns: channels that wait for their turn to send.
-    :ivar largest: how much data the next packet may have, B.
-    :ivar busiest: the channel that moved data last; `notice` is told of any other.
-    :ivar is_mixed: whether small packets of several channels were noticed: then nothing more need be.
+    :ivar sharing: what its channels know of each other.
     """
 
     __slots__ = (
         "_accept",
         "_budget",
-        "_changed",
-        "_company",
         "_limit",
         "_lost",
-        "_mixed_until",
         "_number",
         "_opening",
         "_packet",
         "_pending",
-        "_shared_until",
-        "busiest",
         "channels",
-        "is_mixed",
-        "largest",
         "owner",
+        "sharing",
         "space",
         "turns",
         "wire",
@@ -89,7 +85,7 @@ class Mux:
         self.wire = wire
         self._packet = wire.lease()
         self.space = self._packet[DATA_OFFSET:]
-        self.largest = ALONE_PACKET
+        self.sharing = Sharing(wire)
         self._budget = budget
         self.owner = owner
         self._accept = accept
@@ -99,10 +95,6 @@ class Mux:
         self._pending = 0
         self._number = 0
         self.turns: deque[Channel] | None = None  # an empty one would be as large as all the rest
-        self.busiest: Channel | None = None
-        self._company = Company()
-        self._changed = self.is_mixed = False
-        self._shared_until = self._mixed_until = 0.0
         self._lost: Exception | None = None
 
     # Opening
@@ -121,11 +113,10 @@ class Mux:
             return fail(StreamRefused("busy", f"there are {self._limit} streams already"))
         channel = self._add_channel()
         number = channel.local
-        opening: Deferred[Channel] = Deferred(lambda _: None)
-        self._opening[number] = opening
-        message = _THREE.pack(number, BASE, ALONE_PACKET)
-        self.wire.send(b"%c%b%b%b%b" % (OPEN, _NUMBER.pack(len(kind)), kind, message, data))
-        return opening
+        opened: Deferred[Channel] = Deferred(lambda _: None)
+        self._opening[number] = opened
+        self.wire.send(opening(kind, number, BASE, data))
+        return opened
 
     def _add_channel(self) -> Channel:
         """Make a channel with a number of its own."""
@@ -143,82 +134,53 @@ class Mux:
         self._pending -= 1
         channel = self._add_channel()
         channel.opened(remote, window, longest)
-        self.wire.send(_FOUR.pack(CONFIRM, remote, channel.local, BASE, ALONE_PACKET))
+        self.wire.send(confirmation(remote, channel.local, BASE))
         return channel
 
     def refuse(self, remote: int, code: str, text: str) -> None:
         """Tell the peer that it gets no channel."""
         self._pending -= 1
         if self._lost is None:
-            reason = f"{code}: {text}".encode()[:1024]
-            number = CODES.get(code, 2)
-            self.wire.send(_TWO.pack(REFUSE, remote, number) + _NUMBER.pack(len(reason)) + reason + bytes(4))
+            self.wire.send(refusal(remote, CODES.get(code, 2), f"{code}: {text}"))
 
     # What channels ask for
 
     def send_data(self, channel: Channel, data: Buffer) -> None:
-        """Send *data*, at most `largest` bytes, as one packet."""
+        """Send *data*, at most `Sharing.largest` bytes, as one packet."""
         size = len(data)
         if size > ALWAYS_FITS:
             self.space[:size] = data
             self.commit(channel, size)
             return
-        if not (self.is_mixed or channel is self.busiest):
-            self.notice(channel, size)
+        sharing = self.sharing
+        if not (sharing.is_mixed or channel is sharing.busiest):
+            sharing.notice(channel, size)
         self.wire.send(channel.head + size.to_bytes(4, "big") + data)
 
     def commit(self, channel: Channel, size: int) -> None:
         """Send the first *size* bytes that are in `space` as one packet."""
-        if not (self.is_mixed or channel is self.busiest):
-            self.notice(channel, size)
-        if size > ALWAYS_FITS and self.largest < ALONE_PACKET:
-            self._is_shared(self.wire.seconds())
-        _HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
+        sharing = self.sharing
+        if not (sharing.is_mixed or channel is sharing.busiest):
+            sharing.notice(channel, size)
+        if size > ALWAYS_FITS and sharing.largest < LONGEST_DATA:
+            sharing.look(self.wire.seconds())
+        DATA_HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
         self.wire.commit(DATA_OFFSET + size)
 
     def send_end(self, remote: int) -> None:
         """Send EOF."""
-        self.wire.send(_ONE.pack(END, remote))
+        self.wire.send(ABOUT.pack(END, remote))
 
     def send_close(self, remote: int) -> None:
         """Send CLOSE."""
-        self.wire.send(_ONE.pack(CLOSE, remote))
+        self.wire.send(ABOUT.pack(CLOSE, remote))
 
     def renew(self, channel: Channel, window: Window) -> None:
         """Grant the peer more of *window*, if there is more."""
-        now = self.wire.seconds()
-        if not self._is_shared(now):
-            near = ALONE
-        elif now >= self._mixed_until:
-            near = SHARED
-        else:
-            near = self._company.share(window, now)
-        if grant := window.renew(now, self.wire.round_trip, near):
-            self.wire.send(_TWO.pack(ADJUST, channel.remote, grant))
-
-    def notice(self, channel: Channel, size: int) -> None:
-        """Note that another channel is active now; no clock is asked: this is done for most packets.
-
-        Bulk does not mind the large packets of other bulk, but small packets do.
-        """
-        if self.busiest is not None:
-            self._changed = True
-            if size <= ALWAYS_FITS:
-                self.is_mixed = True
-                self.largest = SHARED_PACKET
-        self.busiest = channel
-
-    def _is_shared(self, now: float) -> bool:
-        """Return whether more than one channel was active of late, and bring `largest` up to date."""
-        if self.is_mixed:
-            self.is_mixed = False
-            self._mixed_until = now + SHARED_FOR
-        elif now >= self._mixed_until:
-            self.largest = ALONE_PACKET
-        if self._changed:
-            self._changed = False
-            self._shared_until = now + SHARED_FOR + self.wire.round_trip
-        return now < self._shared_until
+        wire = self.wire
+        now = wire.seconds()
+        if grant := window.renew(now, wire.round_trip, self.sharing.near(window, now)):
+            wire.send(ABOUT_WITH.pack(ADJUST, channel.remote, grant))
 
     def wait(self, channel: Channel) -> None:
         """Give *channel* its turn as soon as the tunnel takes bytes again."""
@@ -243,8 +205,7 @@ class Mux:
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
         self.channels.pop(channel.local, None)
-        if self.busiest is channel:
-            self.busiest = None
+        self.sharing.forget(channel)
 
     # Messages
 
@@ -268,7 +229,7 @@ class Mux:
             handler(self, self._channel(payload), payload)
 
     def _channel(self, payload: memoryview) -> Channel:
-        (number,) = _NUMBER.unpack_from(payload, 1)
+        (number,) = NUMBER.unpack_from(payload, 1)
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"message {payload[0]} for channel {number}, which is not open")
@@ -281,22 +242,23 @@ class Mux:
         """
         if end - begin < 9:
             raise BadMessage("data without a length")
-        number, size = _PAIR.unpack_from(packet, begin + 1)
+        number, size = PAIR.unpack_from(packet, begin + 1)
         begin += 9
         if end != begin + size:
             raise BadMessage("data of another length than it says")
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        if not (self.is_mixed or channel is self.busiest):
-            self.notice(channel, size)
+        sharing = self.sharing
+        if not (sharing.is_mixed or channel is sharing.busiest):
+            sharing.notice(channel, size)
         channel.data_received(packet[begin:end])
 
     def _opened(self, payload: memoryview) -> None:
         kind, offset = parse_string(payload, 1)
         if len(payload) < offset + 12:
             raise BadMessage("a channel open without its numbers")
-        remote, window, longest = _THREE.unpack_from(payload, offset)
+        remote, window, longest = THREE.unpack_from(payload, offset)
         incoming = Incoming(self, remote, window, longest, kind, bytes(payload[offset + 12 :]))
         self._pending += 1
         if self._accept is None:
@@ -309,35 +271,35 @@ class Mux:
             self._accept(incoming)
 
     def _answered(self, kind: int, payload: memoryview) -> None:
-        (number,) = _NUMBER.unpack_from(payload, 1)
-        opening = self._opening.get(number)
-        if opening is None:
+        (number,) = NUMBER.unpack_from(payload, 1)
+        waiting = self._opening.get(number)
+        if waiting is None:
             raise BadMessage(f"an answer about channel {number}, which nobody wants to open")
         channel = self.channels[number]
         if kind == REFUSE:
             text, _ = parse_string(payload, 9)
             del self._opening[number]
             self.forget(channel)
-            if not opening.called:
-                opening.errback(refusal(text, _NUMBER.unpack_from(payload, 5)[0]))
+            if not waiting.called:
+                waiting.errback(refused(text, NUMBER.unpack_from(payload, 5)[0]))
             return
         if len(payload) < 17:
             raise BadMessage("a confirmation without its numbers")
-        remote, window, longest = _THREE.unpack_from(payload, 5)
+        remote, window, longest = THREE.unpack_from(payload, 5)
         if longest < SHORTEST_PACKET:
             raise BadMessage(f"packets of at most {longest} B")
         del self._opening[number]
         channel.opened(remote, window, longest)
-        if opening.called:
+        if waiting.called:
             channel.abort()
         else:
-            opening.callback(channel)
+            waiting.callback(channel)
 
     def _adjusted(self, channel: Channel, payload: memoryview) -> None:
         if len(payload) < 9:
             raise BadMessage("a window adjustment without a size")
-        self._is_shared(self.wire.seconds())
-        channel.window_adjusted(_NUMBER.unpack_from(payload, 5)[0])
+        self.sharing.look(self.wire.seconds())
+        channel.window_adjusted(NUMBER.unpack_from(payload, 5)[0])
 
     def _extended(self, channel: Channel, payload: memoryview) -> None:
         raise BadMessage("extended data, which no channel of ours has")
@@ -353,7 +315,7 @@ class Mux:
         if offset == len(payload):
             raise BadMessage("a channel request that does not say whether it wants a reply")
         if payload[offset] and not channel.close_sent:
-            self.wire.send(_ONE.pack(FAILURE, channel.remote))
+            self.wire.send(ABOUT.pack(FAILURE, channel.remote))
 
     def _replied(self, channel: Channel, payload: memoryview) -> None:
         raise BadMessage("an answer to a channel request, none of which we make")
@@ -374,10 +336,10 @@ class Mux:
         if self.turns:
             self.turns.clear()
         self.turns = None
-        self.busiest = None  # or mux and channel would hold each other
-        opening, self._opening = self._opening, {}
+        self.sharing.busiest = None  # or mux and channel would hold each other
+        unanswered, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
-        for number, waiting in opening.items():
+        for number, waiting in unanswered.items():
             channels.pop(number).lost(reason)
             if not waiting.called:
                 waiting.errback(TunnelLost(str(reason)))

@@ -88,7 +88,7 @@ def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
     return bytes(data[offset + 4 : end]), end
 
 
-def refusal(text: bytes, reason: int = 0) -> StreamRefused:
+def refused(text: bytes, reason: int = 0) -> StreamRefused:
     """Make what the peer said an error; only words that we know are taken for a code."""
     words = text.decode(errors="replace")
     code, colon, rest = words.partition(": ")

@@ -16,7 +16,8 @@ from twisted.internet.interfaces import IAddress
 from tower.conch.bare import BARE
 from tower.conch.buffers import Batch
 from tower.conch.interfaces import SSH, Writer
-from tower.conch.mux import ALONE_PACKET, DATA_OFFSET, Mux
+from tower.conch.messages import DATA_OFFSET, LONGEST_DATA
+from tower.conch.mux import Mux
 from tower.conch.packets import OVERHEAD
 from tower.errors import PeerError
 from tower.pipes import Buffer, Pipe
@@ -34,9 +35,9 @@ LARGEST_BACKLOG = 4 * 1024 * 1024
 #: Bytes of small packets after which a frame is sent without waiting for the turn's end.
 _BATCH = 64 * 1024
 
-_PLAIN = memoryview(bytearray(DATA_OFFSET + ALONE_PACKET + 64))
+_PLAIN = memoryview(bytearray(DATA_OFFSET + LONGEST_DATA + 64))
 _SEALED = memoryview(bytearray(LONGEST_HEADER + len(_PLAIN) + OVERHEAD))
-_GATHERED = Batch(LONGEST_HEADER, ALONE_PACKET + MEDIUM_PACKET + _BATCH)
+_GATHERED = Batch(LONGEST_HEADER, LONGEST_DATA + MEDIUM_PACKET + _BATCH)
 
 
 class Outlet:
@@ -153,7 +154,7 @@ class Outlet:
             self._out_size = 0
             self.soon()
         batch.end += self._ssh.sealer.seal_into(_PLAIN, size, batch.memory[batch.end :])
-        if mux is None or batch.end - batch.front > mux.largest:
+        if mux is None or batch.end - batch.front > mux.sharing.largest:
             self._ship()
 
     def _ship(self) -> None:

@@ -4,8 +4,7 @@ It follows round-trip time times rate, within what the process's budget lends:
 
 * Every channel begins with `BASE`.  A window doubles when the peer would use all of it up within a few round
   trips, but at first not beyond what is enough for two processes near each other: `ALONE`, or `SHARED` if
-  other channels are active, too.  While small packets are among theirs, the busy ones have a part of `MIXED`
-  each: all that they may have under way, the small packets have to wait for.
+  other channels are active, too, or less while small packets are among theirs (`tower.conch.sharing`).
 * Beyond that it is a multiple of what was delivered in one round trip.  As long as that becomes more, it was
   the window that held the peer up, and the multiple is three; once the path is full it is one and a half.
   What is on its way beyond what the path holds is a queue, in which everybody else in the tunnel waits: so it
@@ -30,13 +29,6 @@ BASE = 64 * 1024
 SHARED = 384 * 1024
 ALONE = 4 * 1024 * 1024
 
-#: The same for all busy channels together while others have small packets, and the smallest part of it, B.
-MIXED = 1024 * 1024
-LEAST = 16 * 1024
-
-#: Who was granted something in a period of this length is busy until the end of the next one, s.
-_COUNTED = 0.25
-
 #: After so long without a grant, and two round trips, a window counts as quiet, s.
 QUIET = 1.0
 
@@ -60,30 +52,6 @@ class WindowOverrun(PeerError):
     """The peer sent more than it was granted."""
 
 
-class Company:
-    """The busy channels of one tunnel: counted, not listed."""
-
-    __slots__ = ("_before", "_began", "_count")
-
-    def __init__(self) -> None:
-        self._began = 0.0
-        self._count = self._before = 0
-
-    def share(self, window: Window, now: float) -> int:
-        """Count the channel of *window* as busy and return its part of `MIXED`, B.
-
-        :param now: monotonic time, s.
-        """
-        elapsed = now - self._began
-        if elapsed >= _COUNTED:
-            self._before = self._count if elapsed < 2 * _COUNTED else 0
-            self._began, self._count = now, 0
-        if window.counted < self._began or not self._count:
-            self._count += 1
-        window.counted = now
-        return max(LEAST, min(SHARED, MIXED // max(self._before, self._count)))
-
-
 class Window:
     """What was granted and what came of it.
 
@@ -93,7 +61,7 @@ class Window:
     :ivar granted: what the peer may still send, B.
     :ivar held: what came and was not consumed, B.
     :ivar size: what we let it have at the most, B.
-    :ivar counted: when `Company` counted it last, monotonic time, s.
+    :ivar counted: when `tower.conch.sharing.Company` counted it last, monotonic time, s.
     """
 
     def __init__(self, budget: Budget) -> None:
