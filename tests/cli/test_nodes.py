@@ -175,14 +175,27 @@ class AddTests(NodesTestCase):
             (("--ssh-user", "u" * 33), ("--ssh-user: ", "32 bytes")),
             (("--nodes", "root@n"), ("--nodes[0]: 'root@n'",)),
             (("--nodes", "n,n"), ("--nodes[1]: 'n': is given twice",)),
-            (("--nodes", "n", "--nodes-file", "/n"), ("--nodes-file: ", "leave one of them out")),
-            (("--cloud-config", "/c"), ("--cloud-config: ",)),
+            (("--nodes", "n", "--nodes-file", "/n"), ("--nodes-file: --nodes says already", "leave one out")),
+            (("--cloud-config", "/c"), ("--cloud-config: ", "for --cloud-provider: name one")),
+            (
+                ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", "/k"),
+                ("--ssh-known-hosts: '/k'", "with --ssh-host-keys insecure-ignore"),
+            ),
+            (
+                ("--kubelet-certificate-authority", "/k", "--insecure-skip-kubelet-tls-verify"),
+                ("--kubelet-certificate-authority: '/k'", "with --insecure-skip-kubelet-tls-verify"),
+            ),
+            (("--nodes", ""), ("--nodes: the value is empty",)),
+            (("--ssh-port", ""), ("--ssh-port: the value is empty",)),
+            (("--nodes", " , "), ("--nodes: ' , ' names nothing",)),
+            (("--target", "a=h:1", "--target", "a=h:2"), ("--target: 'a' is given twice",)),
+            (("--port", "99999"), ("--port: 99999",)),
             (("--cloud-provider", "rain"), ("--cloud-provider: 'rain'", "fake")),
             (("--ssh-host-keys", "maybe"), ("--ssh-host-keys: 'maybe'", "accept-new")),
             (("--ssh-port", "0"), ("--ssh-port: 0",)),
             (("--ssh-port", "ssh"), ("--ssh-port: 'ssh' is not a port",)),
             (("--kubelet-port", "70000"), ("--kubelet-port: 70000",)),
-            (("--target", "kubernetes=h:1"), ("--target.kubernetes: ",)),
+            (("--target", "kubernetes=h:1"), ("--target kubernetes: ",)),
             (("--target", "db"), ("--target: 'db' is not NAME=HOST:PORT",)),
         ):
             said = self.bad("cluster", "add", "beta", *self.least, *words)
@@ -247,6 +260,9 @@ class SetTests(NodesTestCase):
         self.assertIn("alpha is of type 'proxy'", self.bad("cluster", "set", "alpha", "--ssh-user", "u"))
         self.assertIn("--ssh-user: required", self.bad("cluster", "set", "beta", "--ssh-user", ""))
         self.assertIn("--port", self.bad("cluster", "set", "beta", "--port", "6001"))
+        self.assertIn("names nothing", self.bad("cluster", "set", "beta", "--nodes", ","))
+        said = self.bad("cluster", "set", "beta", "--member-kubeconfig", "")
+        self.assertIn("--member-kubeconfig: the file's name is empty", said)
 
 
 class ShowTests(NodesTestCase):
@@ -277,6 +293,7 @@ class ShowTests(NodesTestCase):
             r"Nodes: +n1, n2:2222",
             r"Kubelets: +port 10250",
             r"Target db: +10\.1\.0\.5:5432",
+            r"Tunnels: +1 open, 1 failed",
             r"Last sync: +2023-11-14T22:13:16Z",
             r"Key install: +not by Tower: there is no cloud provider",
             r"Last error: +the API server did not answer",
@@ -298,6 +315,22 @@ class ShowTests(NodesTestCase):
         self.assertEqual(whole["status"]["ssh"]["usableNodes"], 1)
         self.good("cluster", "set", "beta", "--nodes", ",".join(f"n{n}" for n in range(9)))
         self.assertIn("n0, n1, n2, n3, n4 and 4 more\n", self.good("cluster", "show", "beta"))
+
+    def test_many(self) -> None:
+        """Of many nodes each has its line, and only the first ones that are ill have two."""
+        self.added("--nodes", "n1")
+        ill = [NodeStatus(f"n{number}", f"n{number}:22", "failed", NOW, error="no") for number in range(300)]
+        self.ssh["beta"] = SSHStatus((*ill, NodeStatus("m", "m:22", "open", NOW)))
+        said = self.good("cluster", "show", "beta")
+        self.assertRegex(said, r"(?m)^Tunnels: +300 failed, 1 open$")
+        self.assertEqual(len([line for line in said.splitlines() if line.startswith("n")]), 310)
+        self.assertTrue(said.endswith("and 290 more: 'tower cluster show beta -o yaml' has them all\n"), said)
+
+    def test_disabled(self) -> None:
+        """Of a cluster that is disabled no nodes are awaited."""
+        self.added("--nodes", "n1")
+        self.good("cluster", "disable", "beta")
+        self.assertNotIn("no nodes are known yet", self.good("cluster", "show", "beta"))
 
     def test_other_ways(self) -> None:
         """Each choice that was made is told."""
@@ -369,7 +402,19 @@ class ShowTests(NodesTestCase):
             self.assertIn(f"host key of node {name}", self.good("cluster", "forget-host-key", "beta", name))
             self.assertEqual(pins.all(), [])
         said = self.bad("cluster", "forget-host-key", "beta", "n2")
-        self.assertIn("no host key of n2 was learned in cluster beta", said)
+        self.assertIn(
+            "no host key of n2 was learned in cluster beta: with known-hosts known_hosts says", said
+        )
+        for words, text in (
+            (("--ssh-known-hosts", "/k"), "with known-hosts /k says which keys nodes have: change it there"),
+            (("--ssh-host-keys", "accept-new"), "'tower cluster show beta' lists its nodes"),
+            (
+                ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", ""),
+                "with insecure-ignore nodes are",
+            ),
+        ):
+            self.good("cluster", "set", "beta", *words)
+            self.assertIn(text, self.bad("cluster", "forget-host-key", "beta", "n2"))
         self.assertIn("cluster nope not found", self.bad("cluster", "forget-host-key", "nope", "n2"))
         self.add("alpha")
         self.assertIn("of type proxy", self.bad("cluster", "forget-host-key", "alpha", "n2"))

@@ -288,11 +288,40 @@ class NodeClustersTests(SynchronousTestCase):
         status = self.nodes.status("beta")
         assert status is not None
         self.assertIn(f"Couldn't open cloud provider configuration {config}", status.last_error)
+        self.assertEqual(self.tunnels.why_not("beta"), status.last_error)
         self.look()
         self.assertIsNone(self.nodes.get("beta"))
         config.write_text("[fake]\n")
         self.look()
         self.assertIsNotNone(self.nodes.get("beta"))
+        self.assertIn("No SSH tunnels currently open", self.tunnels.why_not("beta"))
+
+    def test_problem_of_what_is_gone(self) -> None:
+        """Nothing is said any more of a configuration that nobody wants."""
+        self.add(nodes_file="", cloud_provider="fake", cloud_config=str(self.folder / "none"))
+        self.successResultOf(self.clusters.set_enabled("beta", False))
+        self.assertIn("agent of cluster beta", self.tunnels.why_not("beta"))
+
+    def test_synced(self) -> None:
+        """What is said of the list is what is: not yet, well, or not the last time."""
+        self.add()
+        nodes = self.folder / "nodes"
+        self.look()
+        self.assertEqual(
+            self.said("NodesSynced"), ("Unknown", "NotYet", f"{nodes}: No such file or directory")
+        )
+        nodes.write_text("192.0.2.1\n")
+        self.nodes.get("beta").tunneler.hurry()  # type: ignore[union-attr]
+        self.look()
+        status, reason, message = self.said("NodesSynced") or ("", "", "")
+        self.assertEqual((status, reason), ("True", "Synced"))
+        self.assertIn("The nodes are listed", message)
+        nodes.unlink()
+        self.nodes.get("beta").tunneler.hurry()  # type: ignore[union-attr]
+        self.look()
+        status, reason, message = self.said("NodesSynced") or ("", "", "")
+        self.assertEqual((status, reason), ("True", "Synced"))
+        self.assertIn(f"the last time did not: {nodes}: No such file", message)
 
     def test_health(self) -> None:
         """Nodes that nobody could list for ten minutes fail the health check; the condition says why."""

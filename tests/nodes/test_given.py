@@ -116,7 +116,7 @@ class ReadingTests(SynchronousTestCase):
             error = self.assertRaises(ConfigurationError, read_access, given)
             self.assertIn(wanted, str(error))
             self.assertNotIn("spec.", str(error))
-        known = {parameter[0] for parameter in NodeOptions.optParameters}
+        known = {each[0] for each in (*NodeOptions.optParameters, *NodeOptions.optFlags)}
         self.assertEqual(set(OPTIONS.values()) - known, set())
         fields = {f"{PLACE}.{name}" for name in NAMES.values()} | {"spec.connection.kubeconfig"}
         self.assertEqual(set(OPTIONS) - fields, set())

@@ -200,6 +200,7 @@ class OpenTests(KubeletsCase):
         error = self.refused(self.open("n1", self.kubelet(name="n2")))
         self.assertEqual(error.code, "tls")
         self.assertIn("mismatch", str(error))
+        self.assertIn("list the node by a name that the certificate is for", str(error))
 
     def test_not_trusted(self) -> None:
         """Nor is one that nobody vouches for; the error says how to name who does."""

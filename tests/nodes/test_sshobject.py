@@ -161,7 +161,7 @@ class CheckTests(SynchronousTestCase):
             (("a:b",), "nodes[0]"),
             (("[::1",), "nodes[0]"),
             (("a\x07",), "nodes[0]"),
-            (("root@a",), "the user"),
+            (("root@a",), "ssh.user says"),
             (("a", "b", "a"), "nodes[2]: 'a': is given twice, as a:22"),
             (("a", "a:22"), "is given twice"),
             (("::1", "[::1]:22"), "is given twice, as [::1]:22"),
@@ -180,7 +180,7 @@ class CheckTests(SynchronousTestCase):
 
     def test_one_source(self) -> None:
         """The list comes from one place, or from the member's API."""
-        self.assertIn("nodesFile: the nodes are said by nodes", self.refusal(nodes_file="/f"))
+        self.assertIn("nodesFile: spec.connection.ssh.nodes says already", self.refusal(nodes_file="/f"))
         self.assertIn("cloudProvider: ", self.refusal(cloud_provider="fake"))
         self.assertIn("cloudProvider: ", self.refusal(nodes=(), nodes_file="/f", cloud_provider="fake"))
         check_spec(evolve(SPEC, nodes=()))
@@ -188,7 +188,7 @@ class CheckTests(SynchronousTestCase):
 
     def test_cloud(self) -> None:
         """A provider that there is, and a configuration only for one."""
-        self.assertIn("is for a cloudProvider", self.refusal(cloud_config="/f"))
+        self.assertIn("is for spec.connection.ssh.cloudProvider", self.refusal(cloud_config="/f"))
         error = self.refusal(nodes=(), cloud_provider="clouds-r-us")
         self.assertIn("cloudProvider: 'clouds-r-us'", error)
         for name in cloud_providers():

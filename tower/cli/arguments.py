@@ -72,7 +72,7 @@ def _command(commands: Commands[Parser], name: str, summary: str, more: str = ""
 
 
 def _clusters(commands: Commands[Parser]) -> None:
-    cluster = _command(commands, "cluster", "add, show, enable, disable and remove clusters")
+    cluster = _command(commands, "cluster", "add, change, show, enable, disable and remove clusters")
     inner = cluster.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=Parser)
     for name, run, summary, more in (
         (

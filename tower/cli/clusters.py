@@ -87,9 +87,10 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
         missing = [f"--{name}" for name in _NEEDED if name not in given]
         if missing:
             raise CommandFailed(
-                f"--type ssh needs {' and '.join(missing)}: 'tower cluster add --help' says what they are"
+                f"--type ssh needs {' and '.join(', '.join(missing).rsplit(', ', 1))}: "
+                "'tower cluster add --help' says what they are"
             )
-    connection: dict[str, Any] = {"type": options.type, **nodes.connection(options)}
+    connection: dict[str, Any] = {"type": options.type, **nodes.connection(options, is_new=True)}
     if options.port is not None:
         connection["kubernetesAPIServerPort"] = options.port
     return connection
@@ -131,7 +132,9 @@ def show(client: Client, options: argparse.Namespace) -> str:
     is_ssh = cluster["spec"].get("connection", {}).get("type") == "ssh"
     below = node_tables if is_ssh else _agents
     facts = [*_facts(cluster), *(node_facts(cluster) if is_ssh else ())]
-    parts = [output.pairs(facts), _conditions(cluster), below(client, options.name)]
+    parts = [output.pairs(facts), _conditions(cluster)]
+    if cluster["spec"].get("enable") or not is_ssh:
+        parts.append(below(client, options.name))
     return "\n\n".join(part for part in parts if part)
 
 

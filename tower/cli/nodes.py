@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,10 @@ class _Flag:
 
 
 def _list(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise CommandFailed(f"{text!r} names nothing")
+    return parts
 
 
 def _port(text: str) -> int:
@@ -56,9 +60,13 @@ def _port(text: str) -> int:
 
 
 _FLAGS: Sequence[_Flag] = (
-    _Flag("ssh-user", "user", "U", "who logs in on the nodes"),
+    _Flag("ssh-user", "user", "U", "who logs in on the nodes; needed"),
     _Flag(
-        "ssh-keyfile", "keyFile", "F", "the private key; made by the proxy if there is none", os.path.abspath
+        "ssh-keyfile",
+        "keyFile",
+        "F",
+        "the private key; made by the proxy if there is none; needed",
+        os.path.abspath,
     ),
     _Flag("ssh-key-type", "keyType", "TYPE", "of a key that is made: ed25519 (the default) or rsa"),
     _Flag(
@@ -79,10 +87,10 @@ _FLAGS: Sequence[_Flag] = (
         "nodes",
         "nodes",
         "H:P,...",
-        "the nodes; without this, a file of nodes and a cloud provider its API server lists them",
+        "the nodes; where neither these nor a file nor a cloud provider are given, its API server lists them",
         _list,
     ),
-    _Flag("nodes-file", "nodesFile", "F", "file with one node in a line", os.path.abspath),
+    _Flag("nodes-file", "nodesFile", "F", "file with a node in each line", os.path.abspath),
     _Flag("cloud-provider", "cloudProvider", "NAME", "cloud that lists the nodes and installs the key"),
     _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", os.path.abspath),
     _Flag(
@@ -111,12 +119,14 @@ _SWITCHES: Sequence[_Flag] = (
 )
 
 
-#: How errors begin that are about what a flag says.
-_PLACES = (
-    *((f"{_PLACE}.{flag.field}", flag.name) for flag in sorted(_FLAGS, key=lambda flag: -len(flag.field))),
-    (f"{_PLACE}.targets", "target"),
-    ("spec.connection.kubeconfig", "member-kubeconfig"),
-)
+#: What errors call what a flag says.
+_FIELDS = {
+    **{f"{_PLACE}.{flag.field}": f"--{flag.name}" for flag in (*_FLAGS, *_SWITCHES)},
+    f"{_PLACE}.targets": "--target",
+    "spec.connection.kubeconfig": "--member-kubeconfig",
+    "spec.connection.kubernetesAPIServerPort": "--port",
+}
+_FIELD = re.compile(r"spec\.connection\.(?:ssh\.)?[A-Za-z]+")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -138,7 +148,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--member-kubeconfig",
         metavar="K",
-        help="kubeconfig with the API server's address as the nodes see it, and a credential for the proxy",
+        help="kubeconfig with the API server's address as nodes see it, and a credential for the proxy; needed",
     )
 
 
@@ -148,11 +158,16 @@ def given_flags(options: argparse.Namespace) -> list[str]:
     return [name for name in names if getattr(options, name.replace("-", "_")) is not None]
 
 
-def connection(options: argparse.Namespace) -> dict[str, Any]:
+def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str, Any]:
     """Return the fields of ``spec.connection`` that the flags say, for a merge patch: None takes one away.
+
+    :param is_new: there is nothing yet that could be taken away.
 
     :raise CommandFailed: a flag or the kubeconfig makes no sense.
     """
+    for name in given_flags(options):
+        if is_new and getattr(options, name.replace("-", "_")) == "":
+            raise CommandFailed(f"--{name}: the value is empty: leave the flag out, or say what it is to be")
     ssh: dict[str, Any] = {}
     for flag in _FLAGS:
         text = getattr(options, flag.attribute)
@@ -165,7 +180,7 @@ def connection(options: argparse.Namespace) -> dict[str, Any]:
         if getattr(options, flag.attribute) is not None:
             ssh[flag.field] = getattr(options, flag.attribute)
     if options.target is not None:
-        ssh["targets"] = dict(map(_target, options.target))
+        ssh["targets"] = _targets(options.target)
     said: dict[str, Any] = {"ssh": ssh} if ssh else {}
     if options.member_kubeconfig is not None:
         said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
@@ -178,11 +193,10 @@ def told_by_flag() -> Iterator[None]:
     try:
         yield
     except CallFailed as e:
-        text = str(e)
-        for start, flag in _PLACES:
-            if text.startswith(start):
-                raise CommandFailed(f"--{flag}{text.removeprefix(start)}") from e
-        raise
+        text = _FIELD.sub(lambda field: _FIELDS.get(field[0], field[0]), str(e))
+        if text == str(e):
+            raise
+        raise CommandFailed(re.sub(r"^--target\.", "--target ", text)) from e
 
 
 def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:
@@ -190,6 +204,15 @@ def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:
     if not any(ssh.get(name) for name in _SOURCES[:3]):
         return ssh
     return {**dict.fromkeys(_SOURCES), **ssh}
+
+
+def _targets(texts: Sequence[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name, address in map(_target, texts):
+        if name in found:
+            raise CommandFailed(f"--target: {name!r} is given twice: leave one out")
+        found[name] = address
+    return found
 
 
 def _target(text: str) -> tuple[str, str | None]:
@@ -201,6 +224,10 @@ def _target(text: str) -> tuple[str, str | None]:
 
 def _kubeconfig(path: str) -> str:
     """Return the kubeconfig at *path* in base64, with what it names by file in it."""
+    if not path:
+        raise CommandFailed(
+            "--member-kubeconfig: the file's name is empty; a cluster has to have a credential"
+        )
     try:
         access = load_kubeconfig(path)
         data = self_contained(access)

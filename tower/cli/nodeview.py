@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tower.web.table import TABLES
@@ -11,6 +12,9 @@ from .client import GROUP_PATH, Client
 
 #: How many nodes of a list are named in the line about where they come from.
 _NAMED = 5
+
+#: How many nodes' errors are shown.
+_ERRORS = 10
 
 
 def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
@@ -33,6 +37,9 @@ def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     facts += [(f"Target {name}", address) for name, address in sorted(ssh.get("targets", {}).items())]
     if ssh.get("allowSystemIdentities"):
         facts.append(("Identities", "users may act as those of the system"))
+    if live.get("nodes"):
+        counts = Counter(node["state"] for node in live["nodes"])
+        facts.append(("Tunnels", ", ".join(f"{count} {state}" for state, count in counts.most_common())))
     facts.append(("Last sync", live.get("lastSync") or "not yet"))
     nobody = "not yet" if ssh.get("cloudProvider") else "not by Tower: there is no cloud provider"
     facts.append(("Key install", live.get("lastKeyInstall") or nobody))
@@ -58,7 +65,10 @@ def node_tables(client: Client, name: str) -> str:
     ]
     tables = [output.table(answer)]
     if errors:
-        tables.append(output.columns(("Node", "Error"), errors))
+        told = output.columns(("Node", "Error"), errors[:_ERRORS])
+        if len(errors) > _ERRORS:
+            told += f"\nand {len(errors) - _ERRORS} more: 'tower cluster show {name} -o yaml' has them all"
+        tables.append(told)
     return "\n\n".join(tables)
 
 

@@ -104,7 +104,8 @@ class NodeClusters(Service):
         cluster = self._clusters.get(name)
         running = self._running.get(name)
         if cluster is None or cluster.ssh is None or not cluster.enabled:
-            self._problems.pop(name, None)
+            if self._problems.pop(name, None) is not None:
+                self._around.tunnels.explain(name, None)
             if running is not None:
                 self._end(name, "it was removed" if cluster is None else "it is disabled")
         elif running is None or not running.change(cluster):
@@ -119,6 +120,7 @@ class NodeClusters(Service):
             if self._problems.get(cluster.name) != str(e):
                 self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=str(e))
             self._problems[cluster.name] = str(e)
+            self._around.tunnels.explain(cluster.name, lambda: self._problems.get(cluster.name, ""))
             return
         self._problems.pop(cluster.name, None)
         self._running[cluster.name] = running
@@ -190,8 +192,7 @@ def _conditions(running: NodeCluster) -> Sequence[Condition]:
         message = running.tunneler.status().last_error or "Nodes or key were not looked after for too long."
         found.append(Condition(NODES_SYNCED, "False", "TooLongAgo", message, 0))
     else:
-        text = "The nodes are listed, and the key is installed where somebody can, as often as need be."
-        found.append(Condition(NODES_SYNCED, "True", "Synced", text, 0))
+        found += _synced(running.tunneler.status())
     problem = running.gate.problem
     if problem:
         found.append(Condition(MEMBER_CREDENTIAL, "False", "Unusable", problem, 0))
@@ -199,3 +200,14 @@ def _conditions(running: NodeCluster) -> Sequence[Condition]:
         text = "The credential for the API server can be used."
         found.append(Condition(MEMBER_CREDENTIAL, "True", "Usable", text, 0))
     return found
+
+
+def _synced(status: SSHStatus) -> Sequence[Condition]:
+    """Return what is to be said of nodes and key that are not late; nothing before anything is known."""
+    if status.last_sync is None:
+        error = status.last_error
+        return [Condition(NODES_SYNCED, "Unknown", "NotYet", error, 0)] if error else []
+    text = "The nodes are listed, and the key is installed where somebody can, as often as need be."
+    if status.last_error:
+        text = f"It is not long ago that it went well; the last time did not: {status.last_error}"
+    return [Condition(NODES_SYNCED, "True", "Synced", text, 0)]

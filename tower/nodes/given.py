@@ -29,6 +29,7 @@ OPTIONS = {
     f"{PLACE}.sshPort": "ssh-port",
     f"{PLACE}.kubeletPort": "kubelet-port",
     f"{PLACE}.kubeletCertificateAuthority": "kubelet-certificate-authority",
+    f"{PLACE}.insecureSkipKubeletTLSVerify": "insecure-skip-kubelet-tls-verify",
     "spec.connection.kubeconfig": "member-kubeconfig",
 }
 _FIELD = re.compile(r"spec\.[A-Za-z.]+")
@@ -53,10 +54,13 @@ def read_access(given: GivenCluster) -> KubeAccess | None:
 
 
 def _by_option(text: str) -> str:
-    """Return *text* with the name of an option in place of the field that it begins with."""
-    field = _FIELD.match(text)
-    option = OPTIONS.get(field[0]) if field is not None else None
-    return text if field is None or option is None else f"--{option}{text[field.end() :]}"
+    """Return *text* with names of options in place of the fields that they stand for."""
+
+    def name(field: re.Match[str]) -> str:
+        option = OPTIONS.get(field[0])
+        return field[0] if option is None else f"--{option}"
+
+    return _FIELD.sub(name, text)
 
 
 async def ensure(clusters: Clusters, given: GivenCluster, access: KubeAccess | None) -> None:

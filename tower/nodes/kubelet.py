@@ -171,11 +171,14 @@ class Kubelets:
         error = failure.value
         if not isinstance(error, StreamRefused) or error.code != "tls" or self._spec.kubelet_insecure:
             failure.raiseException()
-        raise StreamRefused(
-            "tls",
-            f"{error}: 'tower cluster set {self._cluster} --kubelet-certificate-authority FILE' says who "
-            "vouches for its kubelets",
-        ) from None
+        text, order = str(error).removesuffix("."), f"'tower cluster set {self._cluster}"
+        cure = f"{order} --kubelet-certificate-authority FILE' says who vouches for its kubelets"
+        if _MISMATCH in text:
+            cure = (
+                "list the node by a name that the certificate is for; where that cannot be, "
+                f"{order} --insecure-skip-kubelet-tls-verify' has none looked at"
+            )
+        raise StreamRefused("tls", f"{text}: {cure}") from None
 
     def _context(self) -> ssl.SSLContext:
         """Return how kubelets are verified, read anew if the file with their CA changed.
@@ -213,6 +216,9 @@ def kubelet_context(material: Material, authority: bytes | None, *, insecure: bo
     )
     return client_context(access)
 
+
+#: In OpenSSL's words about a certificate that is good, but for somebody else.
+_MISMATCH = " mismatch, certificate is not valid for "
 
 #: A request that never leaves: whether somebody may be acted as is the API server's gate's to say.
 _AS = b"GET / HTTP/1.1\r\n%bHost: kubernetes\r\n\r\n"

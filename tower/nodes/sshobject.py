@@ -146,7 +146,7 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
         raise wrong(
             "kubeletCertificateAuthority",
             spec.kubelet_authority,
-            "is not looked at with insecureSkipKubeletTLSVerify: leave one out",
+            f"is not looked at with {PLACE}.insecureSkipKubeletTLSVerify: leave one out",
         )
     _check_targets(spec.targets)
     return spec
@@ -163,7 +163,7 @@ def nodes_of(spec: SSHSpec) -> list[Node]:
     for number, text in enumerate(spec.nodes):
         name = f"nodes[{number}]"
         if "@" in text:
-            raise wrong(name, text, "must be host:port: the user to log in as is said by user, for all nodes")
+            raise wrong(name, text, f"must be HOST or HOST:PORT: {PLACE}.user says who logs in, at all nodes")
         try:
             node = parse_node(text, spec.ssh_port)
         except ConfigurationError:
@@ -198,7 +198,9 @@ def _check_login(spec: SSHSpec) -> None:
         raise wrong("hostKeys", spec.host_keys, f"must be {', '.join(modes[:-1])} or {modes[-1]}")
     if spec.known_hosts and spec.host_keys == "insecure-ignore":
         raise wrong(
-            "knownHosts", spec.known_hosts, "is not looked at with hostKeys insecure-ignore: leave one out"
+            "knownHosts",
+            spec.known_hosts,
+            f"is not looked at with {PLACE}.hostKeys insecure-ignore: leave one out",
         )
 
 
@@ -221,9 +223,13 @@ def _check_addresses(spec: SSHSpec) -> None:
 def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> None:
     given = [NAMES[attribute] for attribute in _SOURCES if getattr(spec, attribute)]
     if len(given) > 1:
-        raise Invalid(f"{PLACE}.{given[1]}: the nodes are said by {given[0]} already: leave one of them out")
+        raise Invalid(
+            f"{PLACE}.{given[1]}: {PLACE}.{given[0]} says already which nodes there are: leave one out"
+        )
     if spec.cloud_config and not spec.cloud_provider:
-        raise wrong("cloudConfig", spec.cloud_config, "is for a cloudProvider: name it, or leave this out")
+        raise wrong(
+            "cloudConfig", spec.cloud_config, f"is for {PLACE}.cloudProvider: name one, or leave this out"
+        )
     if spec.cloud_provider and spec.cloud_provider not in (known := sorted(providers())):
         raise wrong("cloudProvider", spec.cloud_provider, f"must be one of {', '.join(known) or 'none'}")
 

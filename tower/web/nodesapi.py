@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.clusters import API_VERSION, Cluster
-from tower.errors import Invalid
+from tower.errors import Invalid, NotFound
 from tower.nodes.pins import Pin, Pins
+from tower.nodes.spec import SSHSpec
 from tower.nodes.status import NodeStatus, SSHStatus
 from tower.store import IStore
 
@@ -70,11 +71,24 @@ class HostKeysApi:
                 items = [_host_key(cluster, pin) for pin in pins.all()]
                 return listed(call, "HostKey", items, HOST_KEY_COLUMNS, self._clock.seconds())
             case "DELETE", (node,):
-                await pins.forget(node)
+                try:
+                    await pins.forget(node)
+                except NotFound as e:
+                    raise NotFound(_not_learned(cluster.ssh, cluster.name, node) or str(e)) from e
                 return gone("hostkeys", node)
             case _, (() | (_,)):
                 raise Refusal(405, f"{call.method} is not for host keys")
         raise Refusal(404, "the server could not find the requested resource")
+
+
+def _not_learned(spec: SSHSpec | None, cluster: str, node: str) -> str:
+    """Return why no key of *node* is there to be forgotten if no node's is."""
+    if spec is None or spec.host_keys == "accept-new":
+        return ""
+    who = f"{spec.known_hosts or 'known_hosts'} says which keys nodes have: change it there"
+    if spec.host_keys == "insecure-ignore":
+        who = "nodes are believed to be who they say"
+    return f"no host key of {node} was learned in cluster {cluster}: with {spec.host_keys} {who}"
 
 
 def _node(cluster: Cluster, node: NodeStatus) -> Object:
