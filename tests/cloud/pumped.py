@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from treq.testing import RequestTraversalAgent
+from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 from twisted.web.resource import Resource
 
@@ -30,3 +34,25 @@ class PumpedClock(Clock):
         super().advance(amount)
         if self.agent is not None:
             self.agent.flush()
+
+
+class CountingClock(PumpedClock):
+    """Counts how often somebody let others have their turn.
+
+    :ivar turns: calls that were asked for at once.
+    """
+
+    def __init__(self) -> None:
+        self.turns = 0
+        super().__init__()
+
+    def callLater(
+        self,
+        delay: float,
+        callable: Callable[..., Any],  # noqa: A002
+        *args: object,
+        **kw: object,
+    ) -> IDelayedCall:
+        """See `Clock`."""
+        self.turns += delay == 0
+        return super().callLater(delay, callable, *args, **kw)

@@ -272,6 +272,9 @@ class TroubleTest(AWSTestCase):
             b"\x00\xff",
             b"",
             b"<a><reservationSet>",
+            b"<a><reservationSet/></a>",
+            b"<DescribeInstancesResponse/>",
+            b'<x:DescribeInstancesResponse xmlns:x="y"><x:reservationSet/></x:DescribeInstancesResponse>',
             b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
         ):
             self.aws.resource.faults = [Fault(Reply(200, body))]
@@ -279,7 +282,8 @@ class TroubleTest(AWSTestCase):
 
     def test_endless_pages(self) -> None:
         """A listing that never ends is given up."""
-        body = b"<D><reservationSet/><nextToken>again</nextToken></D>"
+        body = b"<reservationSet/><nextToken>again</nextToken>"
+        body = b"<DescribeInstancesResponse>%b</DescribeInstancesResponse>" % body
         self.aws.resource.faults = [Fault(Reply(200, body), 10_000)]
         self.assertIn("more than 500 pages", self.fail_to_list(CloudError))
 

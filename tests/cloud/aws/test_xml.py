@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from xml.etree.ElementTree import Element
+
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cloud.asking import finish
+from tests.cloud.pumped import CountingClock
 from tower.cloud.aws.api import read_error
-from tower.cloud.aws.instances import instance_id_of, read_instances, region_of
-from tower.cloud.aws.xml import BadXML, parse_xml, text_of
+from tower.cloud.aws.instances import instance_id_of, instance_items, read_instance, region_of
+from tower.cloud.aws.xml import PIECE, BadXML, parse_long_xml, parse_xml, text_of
 from tower.cloud.errors import AnswerTooLarge, CloudError
 
 BOMB = b'<!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c "&b;&b;&b;&b;">]><a>&c;</a>'
@@ -40,11 +45,58 @@ class XMLTest(SynchronousTestCase):
             error = self.assertRaises(BadXML, parse_xml, data)
             self.assertNotIn("secret", str(error))
 
+    def test_deep(self) -> None:
+        """However deep it is, it is read and forgotten."""
+        depth = 400_000
+        root = parse_xml(b"<a>" * depth + b"</a>" * depth)
+        self.assertEqual(len(root), 1)
+
+    def test_encodings(self) -> None:
+        """It is UTF-8, whatever it says: in another one a document type would not be seen."""
+        hidden = BOMB.decode().encode("utf-16")
+        for data in (hidden, b'<?xml version="1.0" encoding="utf-16"?>' + hidden):
+            self.assertRaises(BadXML, parse_xml, data)
+
     def test_too_much(self) -> None:
-        """Too deep, or too many, is refused."""
-        self.assertIn("too deep", str(self.assertRaises(BadXML, parse_xml, b"<a>" * 10_000)))
+        """Too many elements are refused."""
         error = self.assertRaises(AnswerTooLarge, parse_xml, b"<a>" + b"<b/>" * 600_000 + b"</a>")
         self.assertIn("too many", str(error))
+
+
+class LongXMLTest(SynchronousTestCase):
+    """Reading XML in pieces."""
+
+    UNNEEDED = re.compile(rb"<(b|set)>(?:[^<]*+<(?!/\1>))*+[^<]*+</\1>")
+
+    def setUp(self) -> None:
+        """Have a clock."""
+        self.clock = CountingClock()
+
+    def read(self, data: bytes) -> Element:
+        """Read it all."""
+        return finish(self.clock, parse_long_xml(self.clock, data, self.UNNEEDED))
+
+    def test_same(self) -> None:
+        """What is needed is read as by the other way, wherever pieces end; the rest is left out."""
+        items = "".join(
+            f"<i><n>{n}é</n><set><i><n>x</n></i></set><b>&lt;b&gt;</b></i>" for n in range(20_000)
+        )
+        data = f'<?xml version="1.0"?><R xmlns="http://x/">{items}</R>'.encode()
+        plain, found = parse_xml(data), self.read(data)
+        self.assertEqual([each.findtext("n") for each in found], [each.findtext("n") for each in plain])
+        left = sum(1 for _ in found.iter())
+        self.assertLess(left, sum(1 for _ in plain.iter()) / 2)
+        self.assertEqual(self.clock.turns, (len(data) - 1) // PIECE)
+
+    def test_comments(self) -> None:
+        """Where what looks like a tag may be none, nothing is left out."""
+        for data in (b"<R><!-- <b> --><n>1</n><b>2</b></R>", b"<R><n><![CDATA[<b>]]></n><b>2</b></R>"):
+            self.assertEqual(self.read(data).findtext("b"), "2")
+
+    def test_wrong(self) -> None:
+        """What is no XML is refused, however it is cut."""
+        for data in (b"", b"<R><b></R>", b"<R><b>1</b>", b"<R></R></R>", b"<!DOCTYPE R><R/>"):
+            self.assertRaises(BadXML, self.read, data)
 
 
 class InstancesTest(SynchronousTestCase):
@@ -52,15 +104,13 @@ class InstancesTest(SynchronousTestCase):
 
     def test_little(self) -> None:
         """An instance that is being made has few things, and its id for a name."""
-        found, token = read_instances(
-            parse_xml(
-                b"<R><reservationSet><item><instancesSet><item><instanceId>i-0123456789abcdef0</instanceId>"
-                b"<instanceState><name>pending</name></instanceState><privateDnsName/>"
-                b"</item></instancesSet></item></reservationSet><nextToken>t</nextToken></R>"
-            )
+        root = parse_xml(
+            b"<R><reservationSet><item><instancesSet><item><instanceId>i-0123456789abcdef0</instanceId>"
+            b"<instanceState><name>pending</name></instanceState><privateDnsName/>"
+            b"</item></instancesSet></item></reservationSet></R>"
         )
-        self.assertEqual([(each.name, each.addresses) for each in found], [("i-0123456789abcdef0", ())])
-        self.assertEqual(token, "t")
+        (found,) = map(read_instance, instance_items(root))
+        self.assertEqual((found.name, found.state, found.addresses), ("i-0123456789abcdef0", "pending", ()))
 
     def test_regions(self) -> None:
         """Zones of all kinds are in their regions."""

@@ -111,10 +111,18 @@ class AWSAPI:
         :raise AWSError: the service refused.
         :raise CloudError: no answer, or none that makes sense.
         """
+        return parse_xml(await self.query_text(version, action, parameters))
+
+    async def query_text(self, version: str, action: str, parameters: Mapping[str, str]) -> bytes:
+        """Ask such a service; return what should be XML.
+
+        :raise AWSError: the service refused.
+        :raise CloudError: no answer.
+        """
         form = {"Action": action, "Version": version, **parameters}
         body = urlencode(form, quote_via=quote).encode()
         headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
-        return parse_xml((await self._ask(action, headers, body)).body)
+        return (await self._ask(action, headers, body)).body
 
     async def json(self, target: str, parameters: Mapping[str, object]) -> Any:
         """Ask a service that speaks JSON 1.1.

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from xml.etree.ElementTree import Element
 
 from attrs import frozen
 
 from tower.cloud.aws.xml import text_of
 from tower.cloud.errors import CloudError
-from tower.cloud.interfaces import Instance, NodeAddress, Zone
+from tower.cloud.interfaces import (
+    EXTERNAL_DNS,
+    EXTERNAL_IP,
+    HOSTNAME,
+    INTERNAL_DNS,
+    INTERNAL_IP,
+    Instance,
+    NodeAddress,
+    Zone,
+)
 
 #: How EC2 names instances.
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,30}")
@@ -19,6 +29,8 @@ REGION = re.compile(r"[a-z]{2,8}(?:-[a-z]+)+?-[0-9]+")
 
 #: An instance in one of these states is there, but off.
 _OFF = frozenset(("stopping", "stopped", "shutting-down", "terminated"))
+
+_NOTHING = Element("nothing")
 
 
 @frozen
@@ -66,9 +78,10 @@ class EC2Instance:
             running=self.state == "running",
         )
 
-    def is_called(self, host: str) -> bool:
-        """Tell whether *host* is one of its names or addresses, IPv6 without brackets."""
-        return host == self.id or any(host == address.address for address in self.addresses)
+    @property
+    def names(self) -> set[str]:
+        """Its id, names and addresses, IPv6 without brackets."""
+        return {self.id, *(address.address for address in self.addresses)}
 
 
 def region_of(zone: str) -> str:
@@ -91,48 +104,53 @@ def instance_id_of(provider_id: str) -> str:
     return name
 
 
-def read_instances(root: Element) -> tuple[list[EC2Instance], str]:
-    """Return the instances in an answer to DescribeInstances, and its next page's token, empty for none."""
-    found = [_read(item) for item in root.iterfind("reservationSet/item/instancesSet/item")]
-    return found, text_of(root, "nextToken")
+def instance_items(root: Element) -> Iterator[Element]:
+    """Yield what an answer to DescribeInstances says of each instance."""
+    for reservation in root.iterfind("reservationSet/item"):
+        yield from reservation.iterfind("instancesSet/item")
 
 
-def _read(item: Element) -> EC2Instance:
+def read_instance(item: Element) -> EC2Instance:
+    """Return an instance of those that `instance_items` yields."""
+    parts = {each.tag: each for each in item}
+    private_dns = _text(parts, "privateDnsName")
     return EC2Instance(
-        id=text_of(item, "instanceId"),
-        state=text_of(item, "instanceState/name"),
-        private_dns=text_of(item, "privateDnsName"),
-        type=text_of(item, "instanceType"),
-        zone=text_of(item, "placement/availabilityZone"),
-        addresses=tuple(_addresses(item)),
-        platform=text_of(item, "platform"),
+        id=_text(parts, "instanceId"),
+        state=text_of(parts.get("instanceState", _NOTHING), "name"),
+        private_dns=private_dns,
+        type=_text(parts, "instanceType"),
+        zone=text_of(parts.get("placement", _NOTHING), "availabilityZone"),
+        addresses=tuple(_addresses(parts, private_dns)),
+        platform=_text(parts, "platform"),
     )
 
 
-def _addresses(item: Element) -> list[NodeAddress]:
+def _text(parts: Mapping[str, Element], name: str) -> str:
+    return (parts.get(name, _NOTHING).text or "").strip()
+
+
+def _addresses(parts: Mapping[str, Element], private_dns: str) -> list[NodeAddress]:
     # A dictionary, since what the instance has is said once more of its first network interface.
-    found: dict[NodeAddress, None] = {}
-    interfaces = sorted(item.iterfind("networkInterfaceSet/item"), key=_device_index)
+    found: dict[tuple[str, str], None] = {(INTERNAL_IP, _text(parts, "privateIpAddress")): None}
+    interfaces = sorted(parts.get("networkInterfaceSet", _NOTHING), key=_device_index)
+    private = [each for interface in interfaces for each in _items(interface, "privateIpAddressesSet")]
+    for each in private:
+        found[INTERNAL_IP, text_of(each, "privateIpAddress")] = None
+    for interface in interfaces:
+        for each in _items(interface, "ipv6AddressesSet"):
+            found[INTERNAL_IP, text_of(each, "ipv6Address")] = None
+    found[EXTERNAL_IP, _text(parts, "ipAddress")] = None
+    for each in private:
+        found[EXTERNAL_IP, text_of(each, "association/publicIp")] = None
+    found[INTERNAL_DNS, private_dns] = None
+    found[HOSTNAME, private_dns] = None
+    found[EXTERNAL_DNS, _text(parts, "dnsName")] = None
+    return [NodeAddress(kind, address) for kind, address in found if address]
 
-    def add(kind: str, *addresses: str) -> None:
-        found.update((NodeAddress(kind, address), None) for address in addresses if address)
 
-    add("InternalIP", text_of(item, "privateIpAddress"))
-    for interface in interfaces:
-        for private in interface.iterfind("privateIpAddressesSet/item"):
-            add("InternalIP", text_of(private, "privateIpAddress"))
-    for interface in interfaces:
-        for address in interface.iterfind("ipv6AddressesSet/item"):
-            add("InternalIP", text_of(address, "ipv6Address"))
-    add("ExternalIP", text_of(item, "ipAddress"))
-    for interface in interfaces:
-        for private in interface.iterfind("privateIpAddressesSet/item"):
-            add("ExternalIP", text_of(private, "association/publicIp"))
-    private_dns = text_of(item, "privateDnsName")
-    add("InternalDNS", private_dns)
-    add("Hostname", private_dns)
-    add("ExternalDNS", text_of(item, "dnsName"))
-    return list(found)
+def _items(element: Element, name: str) -> Element:
+    found = element.find(name)
+    return _NOTHING if found is None else found
 
 
 def _device_index(interface: Element) -> int:

@@ -17,6 +17,7 @@ from tower.cloud.aws.api import AWSAPI, AWSError
 from tower.cloud.aws.instances import EC2Instance
 from tower.cloud.errors import CloudError, CloudUnreachable, InstanceNotFound
 from tower.cloud.fanout import describe, fan_out
+from tower.cloud.pieces import in_pieces
 from tower.cloud.publickey import BadPublicKey, PublicKey, read_public_key
 
 #: How long AWS keeps a key on an instance, s.
@@ -66,17 +67,26 @@ class InstanceConnect:
         self._look = look
         self._renewed_after = life * RENEWED_AFTER
         self._known: Sequence[EC2Instance] = ()
+        self._called: dict[str, EC2Instance] = {}
         self._looked = float("-inf")
         self._pushed: dict[tuple[str, str, str], float] = {}
         self._slots = DeferredSemaphore(PARALLEL)
         self._looking = DeferredLock()
 
-    def saw(self, instances: Sequence[EC2Instance]) -> None:
+    async def saw(self, instances: Sequence[EC2Instance]) -> None:
         """Take note of a listing of the cluster's instances."""
-        self._known = instances
-        self._looked = self._clock.seconds()
-        there = {instance.id for instance in instances}
-        self._pushed = {key: when for key, when in self._pushed.items() if key[0] in there}
+        looked = self._clock.seconds()
+        called: dict[str, EC2Instance] = {}
+
+        def note(instance: EC2Instance) -> None:
+            for name in instance.names:
+                known = called.get(name)
+                if known is None or (known.state != "running" and instance.state == "running"):
+                    called[name] = instance
+
+        await in_pieces(self._clock, instances, note)
+        self._known, self._called, self._looked = instances, called, looked
+        self._pushed = {key: when for key, when in self._pushed.items() if key[0] in called}
 
     async def push_to_all(self, user: str, key: bytes) -> None:
         """Push a key to every instance that runs.
@@ -84,7 +94,7 @@ class InstanceConnect:
         :raise CloudError: on some, or all, it did not work; those are named.
         """
         ready = _check(user, key)
-        self.saw(await self._look())
+        await self.saw(await self._look())
         running = [each for each in self._known if each.state == "running" and not each.platform]
         if not running:
             raise CloudError("no running instance is the cluster's by the cloud's configuration")
@@ -107,7 +117,7 @@ class InstanceConnect:
             raise CloudUnreachable(f"no key for {host} within {PATIENCE:g} s") from None
 
     async def _prepare(self, user: str, key: PublicKey, host: str) -> None:
-        instance = self._find(host) or await self._find_anew(host)
+        instance = self._called.get(host) or await self._find_anew(host)
         when = self._pushed.get((instance.id, user, key.digest))
         if when is not None and self._clock.seconds() - when < self._renewed_after:
             return
@@ -121,18 +131,14 @@ class InstanceConnect:
                 raise
             await self._push(user, key, other)
 
-    def _find(self, host: str) -> EC2Instance | None:
-        called = [each for each in self._known if each.is_called(host)]
-        return next((each for each in called if each.state == "running"), called[0] if called else None)
-
     async def _find_anew(self, host: str) -> EC2Instance:
         await self._looking.acquire()
         try:
             if self._clock.seconds() - self._looked >= LOOK_AGAIN:
-                self.saw(await self._look())
+                await self.saw(await self._look())
         finally:
             self._looking.release()
-        found = self._find(host)
+        found = self._called.get(host)
         if found is None:
             raise InstanceNotFound(f"instance not found: none of the cluster's is at {host}")
         return found

@@ -26,6 +26,7 @@ from tower.cloud.interfaces import (
     NodeAddress,
     Zone,
 )
+from tower.cloud.pieces import in_pieces
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.underway import UnderWay
@@ -100,6 +101,7 @@ class Instances:
 
     def __init__(self, region: Region, clock: IReactorTime, key_life: float) -> None:
         self._region = region
+        self._clock = clock
         self._keys = InstanceConnect(clock, region.instance_connect, self._look, key_life)
         self._under_way = UnderWay()
 
@@ -154,8 +156,8 @@ class Instances:
     async def list_instances(self) -> Sequence[Instance]:
         """See `IInstances`."""
         found = await self._look()
-        self._keys.saw(found)
-        return [instance.as_instance() for instance in found]
+        await self._keys.saw(found)
+        return await in_pieces(self._clock, found, EC2Instance.as_instance)
 
     async def by_name(self, name: str) -> EC2Instance:
         """Return the instance of a node.

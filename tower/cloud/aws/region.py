@@ -73,7 +73,7 @@ class Region:
                 raise CloudError("the region is not known: set Region or Zone")
             credentials = self._credentials(region)
             self._services = _Services(
-                EC2(self._api(EC2_SERVICE, region, credentials)),
+                EC2(self._api(EC2_SERVICE, region, credentials), self._clock),
                 self._api(INSTANCE_CONNECT, region, credentials),
             )
         return self._services

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from twisted.internet.interfaces import IReactorTime
@@ -13,7 +13,10 @@ from twisted.internet.task import deferLater
 
 from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
+from tower.cloud.jsonwalk import EACH, Path, walk
+from tower.cloud.pieces import in_pieces
 from tower.cloud.session import CloudSession
+from tower.cloud.shapes import Shape
 from tower.cloud.token import RefreshedToken
 
 #: Most pages of one list, and most things in it.
@@ -27,6 +30,13 @@ LONGEST_QUIET = 1800.0
 
 #: Longest that work is followed, s.
 WORK_LIMIT = 900.0
+
+#: A resource, as the API's JSON has it.
+Resource = dict[str, Any]
+
+T = TypeVar("T")
+
+_LIST: dict[Path, Shape] = {(): dict, ("value",): list, ("value", EACH): {}, ("nextLink",): str}
 
 _DONE = "succeeded"
 _OVER = frozenset(("failed", "canceled"))
@@ -43,6 +53,28 @@ class AzureError(CloudError):
         super().__init__(text)
         self.status = status
         self.code = code
+
+
+class _Page:
+    """One page of a list: its resources, one by one.
+
+    :ivar is_list: whether there is one, known when all are had; and so
+    :ivar next: where the next page is; empty: this is the last.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.is_list = False
+        self.next = ""
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[Resource]:
+        for path, value in walk(self._answer, _LIST):
+            if path == ("value", EACH):
+                yield value
+            elif path == ("value",):
+                self.is_list = True
+            elif path == ("nextLink",):
+                self.next = value
 
 
 class ResourceManager:
@@ -72,23 +104,22 @@ class ResourceManager:
         """
         return _object(await self._ask("GET", f"{self._address}{path}?{query}"))
 
-    async def list(self, path: str, query: str) -> list[dict[str, Any]]:
-        """Return all resources below *path*.
+    async def list(self, path: str, query: str, read: Callable[[Resource], T]) -> list[T]:
+        """Return what *read* makes of all resources below *path*.
 
         :raise AzureError: they are not for us.
         :raise CloudError: the list does not end, or leads elsewhere.
         """
-        found: list[dict[str, Any]] = []
+        found: list[T] = []
         url = f"{self._address}{path}?{query}"
         for _ in range(PAGE_LIMIT):
-            page = _object(await self._ask("GET", url))
-            values = page.get("value")
-            if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+            page = _Page(await self._ask("GET", url))
+            found += await in_pieces(self._clock, page, read)
+            if not page.is_list:
                 raise CloudError(f"{self._address}{path} answered with no list")
-            found += values
-            if not page.get("nextLink"):
+            if not page.next:
                 return found
-            url = self._own(page["nextLink"])
+            url = self._own(page.next)
             if len(found) > ITEM_LIMIT:
                 break
         raise CloudError(f"{self._address}{path}: more than {ITEM_LIMIT} resources, or {PAGE_LIMIT} pages")

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IReactorTime
 
-from tower.cloud.azure.arm import AzureError, ResourceManager
+from tower.cloud.azure.arm import AzureError, Resource, ResourceManager
 from tower.cloud.azure.config import AzureConfig
-from tower.cloud.azure.machines import Machine, power_of, read_machine, with_addresses
+from tower.cloud.azure.machines import (
+    Interface,
+    Machine,
+    completed,
+    power_of,
+    read_interface,
+    read_machine,
+    read_power,
+    read_public,
+)
 from tower.cloud.errors import InstanceNotFound
 from tower.cloud.fanout import describe, fan_out, together
+from tower.cloud.pieces import in_pieces
 
 #: Versions of the APIs.
 COMPUTE = "api-version=2024-07-01"
@@ -22,6 +32,12 @@ SCALE_SET_NETWORK = "api-version=2018-10-01"
 
 #: Most questions about single machines at a time.
 PARALLEL = 8
+
+
+def _uniform(said: Resource) -> str:
+    """Return the name of a scale set; empty if it is a flexible one."""
+    flexible = (said.get("properties") or {}).get("orchestrationMode") == "Flexible"
+    return "" if flexible else str(said.get("name"))
 
 
 class Inventory:
@@ -51,11 +67,7 @@ class Inventory:
             parts[name] = await (self._of_scale_set(path) if name else self._stand_alone())
 
         # The machines of a flexible one are among those of their own.
-        uniform = [
-            str(each.get("name"))
-            for each in await self._manager.list(scale_sets, COMPUTE)
-            if each.get("properties", {}).get("orchestrationMode") != "Flexible"
-        ]
+        uniform = [name for name in await self._manager.list(scale_sets, COMPUTE, _uniform) if name]
         failed = await fan_out(["", *uniform], look_into, PARALLEL)
         if failed:
             raise failed[0].reason
@@ -94,68 +106,87 @@ class Inventory:
 
     async def _stand_alone(self) -> list[Machine]:
         network = f"{self._group}/Microsoft.Network"
-        resources, interfaces, public = await together(
-            self._manager.list(f"{self._group}/Microsoft.Compute/virtualMachines", COMPUTE),
-            self._manager.list(f"{network}/networkInterfaces", NETWORK),
-            self._manager.list(f"{network}/publicIPAddresses", NETWORK),
+        there_are: Deferred[str] = Deferred()
+
+        def read(said: Resource) -> Machine:
+            if not there_are.called:
+                there_are.callback("some")
+            return read_machine(said)
+
+        async def machines() -> list[Machine]:
+            path = f"{self._group}/Microsoft.Compute/virtualMachines"
+            try:
+                return await self._manager.list(path, COMPUTE, read)
+            finally:
+                if not there_are.called:
+                    there_are.callback("none")
+
+        async def powers() -> dict[str, str] | None:
+            return await self._all_powers() if await there_are == "some" else {}
+
+        found: list[Any] = await together(
+            machines(),
+            powers(),
+            self._manager.list(f"{network}/networkInterfaces", NETWORK, read_interface),
+            self._manager.list(f"{network}/publicIPAddresses", NETWORK, read_public),
         )
-        powers = await self._all_powers(resources) if resources else {}
-        machines = [read_machine(each, powers.get(str(each.get("id")).lower(), "")) for each in resources]
-        return _with_addresses(machines, interfaces, public)
+        alone, known, interfaces, public = found
+        if known is None:
+            known = await self._each_power(alone)
+        return await self._completed(alone, interfaces, public, lambda machine: known.get(machine.key, ""))
 
     async def _of_scale_set(self, path: str) -> list[Machine]:
-        resources, interfaces, public = await together(
-            self._manager.list(f"{path}/virtualMachines", f"{COMPUTE}&$expand=instanceView"),
-            self._manager.list(f"{path}/networkInterfaces", SCALE_SET_NETWORK),
-            self._manager.list(f"{path}/publicipaddresses", SCALE_SET_NETWORK),
+        found: list[Any] = await together(
+            self._manager.list(f"{path}/virtualMachines", f"{COMPUTE}&$expand=instanceView", read_machine),
+            self._manager.list(f"{path}/networkInterfaces", SCALE_SET_NETWORK, read_interface),
+            self._manager.list(f"{path}/publicipaddresses", SCALE_SET_NETWORK, read_public),
         )
-        return _with_addresses([read_machine(each) for each in resources], interfaces, public)
+        machines, interfaces, public = found
+        return await self._completed(machines, interfaces, public, lambda _: None)
 
-    async def _all_powers(self, resources: Sequence[dict[str, Any]]) -> dict[str, str]:
-        # One list for the whole subscription; where that is not for us, one question for each machine.
+    async def _completed(
+        self,
+        machines: Sequence[Machine],
+        interfaces: Iterable[tuple[str, Interface]],
+        public: Iterable[tuple[str, str]],
+        power: Callable[[Machine], str | None],
+    ) -> list[Machine]:
+        known, addresses = dict(interfaces), dict(public)
+        return await in_pieces(
+            self._clock, machines, lambda each: completed(each, known, addresses, power(each))
+        )
+
+    async def _all_powers(self) -> dict[str, str] | None:
+        """Return the state of each machine of the subscription, by id; None: that is not for us."""
         path = f"{self._subscription}/providers/Microsoft.Compute/virtualMachines"
         try:
-            said = await self._manager.list(path, f"{COMPUTE}&statusOnly=true")
+            return dict(await self._manager.list(path, f"{COMPUTE}&statusOnly=true", read_power))
         except AzureError as e:
             if e.status != 403:
                 raise
-        else:
-            return {str(each.get("id")).lower(): power_of(each.get("properties", {})) for each in said}
+            return None
+
+    async def _each_power(self, machines: Sequence[Machine]) -> dict[str, str]:
+        """Return the state of each of *machines*, by id, having asked for one after the other."""
         now = self._clock.seconds()
-        there = [str(each.get("id")) for each in resources]
-        keys = {path.lower() for path in there}
+        keys = {machine.key for machine in machines}
         self._powers = {
             key: known for key, known in self._powers.items() if key in keys and now - known[0] < self._cache
         }
         failed = await fan_out(
-            [path for path in there if path.lower() not in self._powers], self._ask_power, PARALLEL
+            [each for each in machines if each.key not in self._powers], self._ask_power, PARALLEL
         )
         if failed:
-            reasons = describe((each.item.rpartition("/")[2], each.reason) for each in failed)
+            reasons = describe((each.item.id.rpartition("/")[2], each.reason) for each in failed)
             raise AzureError(f"the state of {len(failed)} machines is not known: {reasons}", 403, "")
         return {key: power for key, (_, power) in self._powers.items()}
 
-    async def _ask_power(self, path: str) -> None:
+    async def _ask_power(self, machine: Machine) -> None:
         power = ""
         try:
-            said = await self._manager.get(f"{path}/instanceView", COMPUTE)
+            said = await self._manager.get(f"{machine.id}/instanceView", COMPUTE)
             power = power_of({"instanceView": said})
         except AzureError as e:
             if e.status != 404:  # It was deleted meanwhile.
                 raise
-        self._powers[path.lower()] = (self._clock.seconds(), power)
-
-
-def _with_addresses(
-    machines: Sequence[Machine], interfaces: Sequence[dict[str, Any]], public: Sequence[dict[str, Any]]
-) -> list[Machine]:
-    """Return machines with the addresses that two lists of resources say."""
-    known = _by_id(interfaces)
-    addresses = {
-        key: str(each.get("properties", {}).get("ipAddress") or "") for key, each in _by_id(public).items()
-    }
-    return [with_addresses(machine, known, addresses) for machine in machines]
-
-
-def _by_id(resources: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {str(each.get("id")).lower(): each for each in resources}
+        self._powers[machine.key] = (self._clock.seconds(), power)

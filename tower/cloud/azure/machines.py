@@ -108,10 +108,9 @@ def path_of(provider_id: str, subscription: str) -> str:
     return path
 
 
-def read_machine(said: Mapping[str, Any], power: str | None = None) -> Machine:
-    """Return the machine that a resource describes.
+def read_machine(said: Mapping[str, Any]) -> Machine:
+    """Return the machine that a resource describes, still without addresses.
 
-    :param power: if somebody else knows it.
     :raise CloudError: it describes none.
     """
     properties = _part(said, "properties")
@@ -134,7 +133,7 @@ def read_machine(said: Mapping[str, Any], power: str | None = None) -> Machine:
         location=_text(said, "location"),
         zone=str(zones[0]) if isinstance(zones, list) and zones else "",
         system=_text(_part(_part(properties, "storageProfile"), "osDisk"), "osType"),
-        power=power_of(properties) if power is None else power,
+        power=power_of(properties),
         interfaces=tuple(key for _, key in sorted(references, key=lambda each: each[0])),
     )
 
@@ -148,30 +147,65 @@ def power_of(properties: Mapping[str, Any]) -> str:
     return ""
 
 
-def with_addresses(
-    machine: Machine, interfaces: Mapping[str, Mapping[str, Any]], public: Mapping[str, str]
+@frozen
+class Interface:
+    """A network interface.
+
+    :ivar addresses: each with the id, in lower case, of the public one that leads to it, or an empty text;
+        the primary one first.
+    :ivar suffix: of the names inside the network; empty if there are none.
+    """
+
+    addresses: tuple[tuple[str, str], ...]
+    suffix: str
+
+
+def read_interface(said: Mapping[str, Any]) -> tuple[str, Interface]:
+    """Return the id, in lower case, of a network interface, and it."""
+    properties = _part(said, "properties")
+    addresses = []
+    for configuration in sorted(_parts(properties, "ipConfigurations"), key=_is_secondary):
+        inside = _part(configuration, "properties")
+        public = _text(_part(inside, "publicIPAddress"), "id").lower()
+        addresses.append((_text(inside, "privateIPAddress"), public))
+    suffix = _text(_part(properties, "dnsSettings"), "internalDomainNameSuffix")
+    return _text(said, "id").lower(), Interface(tuple(addresses), suffix)
+
+
+def read_public(said: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the id, in lower case, of a public address, and it; empty while it is none."""
+    return _text(said, "id").lower(), _text(_part(said, "properties"), "ipAddress")
+
+
+def read_power(said: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the id, in lower case, of a machine, and its state."""
+    return _text(said, "id").lower(), power_of(_part(said, "properties"))
+
+
+def completed(
+    machine: Machine, interfaces: Mapping[str, Interface], public: Mapping[str, str], power: str | None = None
 ) -> Machine:
     """Return a machine with the addresses that it has at its network interfaces.
 
-    :param interfaces: resources by their ids in lower case.
-    :param public: addresses by the ids, in lower case, of their resources.
+    :param interfaces: by id.
+    :param public: addresses by id.
+    :param power: None: as the machine says itself.
     """
-    found: dict[NodeAddress, None] = {}
-
-    def add(kind: str, address: str) -> None:
-        if address:
-            found[NodeAddress(kind, address)] = None
-
+    found: dict[tuple[str, str], None] = {}
     for key in machine.interfaces:
-        properties = _part(interfaces.get(key, {}), "properties")
-        for configuration in sorted(_parts(properties, "ipConfigurations"), key=_is_secondary):
-            inside = _part(configuration, "properties")
-            add(INTERNAL_IP, _text(inside, "privateIPAddress"))
-            add(EXTERNAL_IP, public.get(_text(_part(inside, "publicIPAddress"), "id").lower(), ""))
-        suffix = _text(_part(properties, "dnsSettings"), "internalDomainNameSuffix")
-        add(INTERNAL_DNS, f"{machine.name}.{suffix}" if suffix else "")
-    add(HOSTNAME, machine.name)
-    return evolve(machine, addresses=tuple(found))
+        interface = interfaces.get(key)
+        if interface is None:
+            continue
+        for inside, outside in interface.addresses:
+            found[INTERNAL_IP, inside] = None
+            found[EXTERNAL_IP, public.get(outside, "")] = None
+        found[INTERNAL_DNS, f"{machine.name}.{interface.suffix}" if interface.suffix else ""] = None
+    found[HOSTNAME, machine.name] = None
+    return evolve(
+        machine,
+        addresses=tuple(NodeAddress(kind, address) for kind, address in found if address),
+        power=machine.power if power is None else power,
+    )
 
 
 def _is_secondary(configuration: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from tower.cloud.azure.arm import AzureError, ResourceManager
@@ -17,6 +18,7 @@ from tower.cloud.azure.tokens import Tokens, read_compute
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudConfigError, InstanceNotFound
 from tower.cloud.interfaces import IInstances, Instance, IZones, NodeAddress, Zone
+from tower.cloud.pieces import in_pieces
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
@@ -64,7 +66,7 @@ class Azure(Provider["Instances", "Zones"]):
         """See `Provider.compose`."""
         token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config, self._now).fetch)
         manager = ResourceManager(session, reactor, self._config.manager, token)
-        instances = Instances(manager, Inventory(manager, reactor, self._config), self._config)
+        instances = Instances(manager, Inventory(manager, reactor, self._config), self._config, reactor)
         return instances, Zones(instances, session, self._config)
 
     def stop(self) -> None:
@@ -78,10 +80,13 @@ class Azure(Provider["Instances", "Zones"]):
 class Instances:
     """See `IInstances`; nodes are called as their machines, those of scale sets as their host names."""
 
-    def __init__(self, manager: ResourceManager, inventory: Inventory, config: AzureConfig) -> None:
+    def __init__(
+        self, manager: ResourceManager, inventory: Inventory, config: AzureConfig, clock: IReactorTime
+    ) -> None:
         self._manager = manager
         self._inventory = inventory
         self._config = config
+        self._clock = clock
         self._keys = VMAccess(manager, inventory.look)
         self._under_way = UnderWay()
 
@@ -132,7 +137,7 @@ class Instances:
 
     async def list_instances(self) -> Sequence[Instance]:
         """See `IInstances`."""
-        return [machine.as_instance() for machine in await self._inventory.recent()]
+        return await in_pieces(self._clock, await self._inventory.recent(), Machine.as_instance)
 
     async def by_name(self, name: str) -> Machine:
         """Return the machine of a node.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from twisted.internet.task import deferLater
 
 from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
+from tower.cloud.jsonwalk import ANY, EACH, Path, walk
+from tower.cloud.pieces import PIECE, in_pieces
 from tower.cloud.session import CloudSession
 from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
@@ -18,6 +20,8 @@ from tower.cloud.token import RefreshedToken
 #: As many instances as the API gives in one page; with their metadata, each of which may be large, fewer.
 PAGE_SIZE = 500
 METADATA_PAGE_SIZE = 25
+#: So many instances with metadata are looked at before others have their turn.
+METADATA_PIECE = 5
 #: Most pages of one list.
 PAGE_LIMIT = 2000
 
@@ -56,11 +60,48 @@ _INSTANCE: Shape = {
 }
 PROJECT: Shape = {"commonInstanceMetadata": _METADATA}
 _OPERATION: Shape = {"name": str, "status": str, "error": {"errors": [dict]}}
-_LIST: Shape = {"items": [_INSTANCE], "nextPageToken": str}
-_SCOPES: Shape = {
-    "items": {...: {"instances": [_INSTANCE], "warning": {"code": str}}},
-    "nextPageToken": str,
+
+# What is where in a list: of a zone, and of all zones.
+_LIST: dict[Path, Shape] = {
+    (): dict,
+    ("items",): list,
+    ("items", EACH): _INSTANCE,
+    ("nextPageToken",): str,
 }
+_SCOPES: dict[Path, Shape] = {
+    (): dict,
+    ("items",): dict,
+    ("items", ANY): dict,
+    ("items", ANY, "instances"): list,
+    ("items", ANY, "instances", EACH): _INSTANCE,
+    ("items", ANY, "warning"): {"code": str},
+    ("nextPageToken",): str,
+}
+
+T = TypeVar("T")
+
+
+class _Page:
+    """One page of a list: its instances, one by one.
+
+    :ivar next: the token of the next page, known when all are had; empty: it is the last.
+    """
+
+    def __init__(self, answer: Answer, shapes: Mapping[Path, Shape]) -> None:
+        self.next = ""
+        self._answer = answer
+        self._shapes = shapes
+
+    def __iter__(self) -> Iterator[Resource]:
+        for path, value in walk(self._answer, self._shapes):
+            if path[-1:] == (EACH,):
+                yield value
+            elif path == ("nextPageToken",):
+                self.next = value
+            elif path[2:] == ("warning",):
+                code = value.get("code") or _EMPTY
+                if code != _EMPTY:
+                    raise CloudError(f"the instances of {shorten(path[1])} are not known: {shorten(code)}")
 
 
 class Compute:
@@ -102,13 +143,16 @@ class Compute:
         scope = "/".join(where.split("/")[:2]) if where else "global"
         await self._finish(operation, scope)
 
-    async def instances(self, zone: str, wanted: str = "", *, metadata: bool = False) -> list[Resource]:
-        """Return the instances of the project, each with name and zone at least.
+    async def instances(
+        self, zone: str, wanted: str, read: Callable[[Resource], T | None], *, metadata: bool = False
+    ) -> list[T]:
+        """Return what *read* makes of the instances of the project.
 
         A part of them is never returned as if it were all: who is missing in the list is no node any more.
 
         :param zone: of that zone alone; empty: of all.
         :param wanted: a filter by the API's rules.
+        :param read: gets each, with name and zone at least; None: it is not meant.
         :param metadata: with their metadata.
         """
         path = f"zones/{quote(zone, safe='')}/instances" if zone else "aggregated/instances"
@@ -120,16 +164,18 @@ class Compute:
         }
         if wanted:
             query["filter"] = wanted
-        found: list[Resource] = []
+        shapes = _LIST if zone else _SCOPES
+        piece = METADATA_PIECE if metadata else PIECE
+        found: list[T] = []
         for _ in range(PAGE_LIMIT):
-            page = await self._get(path, _LIST if zone else _SCOPES, query)
-            found += map(_whole, page.get("items") or () if zone else _of_scopes(page))
-            token = page.get("nextPageToken")
-            if not token:
+            page = _Page(await self._send("GET", path, query, b"", retry=True), shapes)
+            made = await in_pieces(self._clock, page, lambda each: read(_whole(each)), piece)
+            found += [each for each in made if each is not None]
+            if not page.next:
                 return found
-            if token == query.get("pageToken"):
+            if page.next == query.get("pageToken"):
                 break
-            query["pageToken"] = token
+            query["pageToken"] = page.next
         raise CloudError("the list of instances does not end")
 
     async def instance(self, zone: str, name: str, *, retry: bool = True) -> Resource:
@@ -154,6 +200,16 @@ class Compute:
     async def _ask(
         self, method: str, path: str, query: Mapping[str, str], body: bytes, shape: Shape, *, retry: bool
     ) -> Resource:
+        answer = await self._send(method, path, query, body, retry=retry)
+        said = answer.json()
+        if not fits(said, shape):
+            raise CloudError(f"{answer.url} answered with something that cannot be read")
+        read: Resource = said
+        return read
+
+    async def _send(
+        self, method: str, path: str, query: Mapping[str, str], body: bytes, *, retry: bool
+    ) -> Answer:
         project = quote(await self._project(), safe=":")
         url = f"{self._api}projects/{project}/{path}".rstrip("/")
         if query:
@@ -165,12 +221,7 @@ class Compute:
                 method, url, headers=headers, body=body, retry=retry, again=_is_rate_limit
             )
 
-        answer = await self._tokens.used_for(ask)
-        said = answer.json()
-        if not fits(said, shape):
-            raise CloudError(f"{answer.url} answered with something that cannot be read")
-        read: Resource = said
-        return read
+        return await self._tokens.used_for(ask)
 
     async def _finish(self, operation: Resource, scope: str) -> None:
         for _ in range(OPERATION_LIMIT):
@@ -192,14 +243,6 @@ def _whole(instance: Resource) -> Resource:
     if not instance.get("name") or not instance.get("zone"):
         raise CloudError("there is an instance without name or zone")
     return instance
-
-
-def _of_scopes(page: Resource) -> Iterator[Resource]:
-    for scope, part in (page.get("items") or {}).items():
-        code = ((part or {}).get("warning") or {}).get("code") or _EMPTY
-        if code != _EMPTY:
-            raise CloudError(f"the instances of {shorten(scope)} are not known: {shorten(code)}")
-        yield from (part or {}).get("instances") or ()
 
 
 def _is_rate_limit(answer: Answer) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as TooLate
 from twisted.logger import Logger
 
 from tower.cloud.errors import CloudError
@@ -19,6 +22,27 @@ from tower.cloud.polling import poll
 AT_ONCE = 8
 #: Most that one line of the log names.
 NAMED = 20
+#: How long a look at who does not take the project's keys may take, s, and how much longer then is the pause
+#: before the next one.
+LOOK_LIMIT = 60.0
+LOOK_PAUSE = 20.0
+
+
+@frozen
+class Seen:
+    """What matters of an instance.
+
+    :ivar deaf: why it does not take its project's keys; empty: it does.
+    """
+
+    name: str
+    zone: str
+    deaf: str
+
+
+def _see(instance: Resource, project: Resource) -> Seen:
+    zone = instance["zone"].rpartition("/")[2]
+    return Seen(instance["name"], zone, why_deaf(instance.get("metadata") or {}, project))
 
 
 class KeyInstaller:
@@ -28,7 +52,8 @@ class KeyInstaller:
     faster, and is made anew.
 
     :param clock: for waits.
-    :param instances: returns the instances that the configuration means, with their metadata.
+    :param instances: returns what it is told to make of each instance that the configuration means, with
+        its metadata.
     """
 
     _log = Logger()
@@ -38,13 +63,14 @@ class KeyInstaller:
         clock: Any,
         compute: Compute,
         config: GCEConfig,
-        instances: Callable[[], Awaitable[list[Resource]]],
+        instances: Callable[[Callable[[Resource], Seen]], Awaitable[list[Seen]]],
     ) -> None:
         self._clock = clock
         self._compute = compute
         self._config = config
         self._instances = instances
         self._deaf: dict[str, str] = {}
+        self._look_again = -math.inf
         self._under_way: set[Deferred[None]] = set()
 
     def stop(self) -> None:
@@ -80,16 +106,12 @@ class KeyInstaller:
         await self._name_deaf(metadata)
 
     async def _into_instances(self, line: str) -> None:
-        instances = await self._instances()
-        deaf = {
-            each["name"]: why
-            for each in instances
-            if (why := why_deaf(each.get("metadata") or {}, {})) == "enable-oslogin"
-        }
+        instances = await self._look({})
+        deaf = {each.name: each.deaf for each in instances if each.deaf == "enable-oslogin"}
         self._tell_deaf(deaf)
 
-        async def install(instance: Resource) -> None:
-            name, zone = instance["name"], instance["zone"].rpartition("/")[2]
+        async def install(instance: Seen) -> None:
+            name, zone = instance.name, instance.zone
 
             async def attempt() -> None:
                 fresh = await self._get("instance", self._compute.instance(zone, name, retry=False))
@@ -98,9 +120,9 @@ class KeyInstaller:
 
             await poll(self._clock, attempt)
 
-        failed = await fan_out((each for each in instances if each["name"] not in deaf), install, AT_ONCE)
+        failed = await fan_out((each for each in instances if each.name not in deaf), install, AT_ONCE)
         if failed:
-            names = describe((each.item["name"], each.reason) for each in failed)
+            names = describe((each.item.name, each.reason) for each in failed)
             raise CloudError(f"{len(failed)} of {len(instances)} instances did not get the key: {names}")
 
     async def _get(self, what: str, asking: Awaitable[Resource]) -> Resource:
@@ -128,13 +150,24 @@ class KeyInstaller:
 
     async def _name_deaf(self, project: Resource) -> None:
         """Say which instances do not take the project's keys, when that has changed."""
+        began = self._clock.seconds()
+        if began < self._look_again:
+            return
+        looking = Deferred.fromCoroutine(self._look(project))
         try:
-            instances = await self._instances()
+            instances = await looking.addTimeout(LOOK_LIMIT, self._clock)
+        except TooLate:
+            self._log.info("who takes the project's keys is not known within {limit:g} s", limit=LOOK_LIMIT)
         except CloudError as e:
             self._log.info("who takes the project's keys is not known: {error}", error=str(e))
-            return
-        reasons = ((each["name"], why_deaf(each.get("metadata") or {}, project)) for each in instances)
-        self._tell_deaf({name: why for name, why in reasons if why})
+        else:
+            self._tell_deaf({each.name: each.deaf for each in instances if each.deaf})
+        # All metadata of all instances may be some gigabytes.
+        now = self._clock.seconds()
+        self._look_again = now + LOOK_PAUSE * (now - began)
+
+    async def _look(self, project: Resource) -> list[Seen]:
+        return await self._instances(lambda each: _see(each, project))
 
     def _tell_deaf(self, deaf: dict[str, str]) -> None:
         if deaf != self._deaf:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from operator import itemgetter
+from typing import TypeVar
 
 from zope.interface import implementer
 
@@ -28,6 +30,8 @@ UP = frozenset(("PROVISIONING", "STAGING", "RUNNING", "REPAIRING"))
 DOWN = frozenset(("STOPPED", "SUSPENDED", "TERMINATED"))
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+T = TypeVar("T")
+
 _PROVIDER_ID = re.compile(r"gce://([^/]+)/([^/]+)/([^/]+)")
 
 
@@ -42,16 +46,23 @@ class Machines:
         self._config = config
         self.project = project
 
-    async def all(self, *, metadata: bool = False) -> list[Resource]:
-        """Return all of them, by name.
+    async def all(self, read: Callable[[Resource], T], *, metadata: bool = False) -> list[T]:
+        """Return what *read* makes of all of them, by name.
 
         :param metadata: with their metadata.
         """
+
+        def read_if_meant(instance: Resource) -> tuple[str, str, T] | None:
+            if not self._is_meant(instance):
+                return None
+            return instance["name"], instance["zone"], read(instance)
+
         prefix = self._config.prefix
         # A regular expression, where a dot matches more than a dot: what passes is looked at again.
         wanted = f'name eq "{prefix}.*"' if prefix else ""
-        found = await self._compute.instances(self._only_zone, wanted, metadata=metadata)
-        return sorted(filter(self._is_meant, found), key=lambda each: (each["name"], each["zone"]))
+        found = await self._compute.instances(self._only_zone, wanted, read_if_meant, metadata=metadata)
+        found.sort(key=itemgetter(0, 1))
+        return [each for _, _, each in found]
 
     async def named(self, name: str) -> Resource:
         """Return the one of a node.
@@ -62,9 +73,12 @@ class Machines:
         short = name.partition(".")[0]
         if not _NAME.fullmatch(short):
             raise InstanceNotFound
-        for each in await self._compute.instances(self._only_zone, f'name eq "{short}"'):
-            if each["name"] == short and self._is_meant(each):
-                return each
+
+        def is_it(instance: Resource) -> Resource | None:
+            return instance if instance["name"] == short and self._is_meant(instance) else None
+
+        for each in await self._compute.instances(self._only_zone, f'name eq "{short}"', is_it):
+            return each
         raise InstanceNotFound
 
     async def identified(self, provider_id: str) -> Resource:
@@ -153,17 +167,19 @@ class GCEInstances:
     async def list_instances(self) -> list[Instance]:
         """See `IInstances`."""
         project = await self._machines.project()
-        return [
-            Instance(
-                name=each["name"],
-                provider_id=f"gce://{project}/{zone_of(each).failure_domain}/{each['name']}",
-                addresses=self._machines.addresses(each),
-                type=_last(each.get("machineType")),
-                zone=zone_of(each),
-                running=each.get("status") in UP,
+
+        def read(said: Resource) -> Instance:
+            zone = zone_of(said)
+            return Instance(
+                name=said["name"],
+                provider_id=f"gce://{project}/{zone.failure_domain}/{said['name']}",
+                addresses=self._machines.addresses(said),
+                type=_last(said.get("machineType")),
+                zone=zone,
+                running=said.get("status") in UP,
             )
-            for each in await self._machines.all()
-        ]
+
+        return await self._machines.all(read)
 
 
 @implementer(IZones)

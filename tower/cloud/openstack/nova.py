@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
+from tower.cloud.jsonwalk import EACH, Path, walk
 from tower.cloud.openstack.auth import Login
+from tower.cloud.pieces import in_pieces
 from tower.cloud.session import CloudSession
 from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
@@ -35,14 +37,51 @@ _SERVER: Shape = {
     "flavor": {"id": str, "original_name": str},
     "OS-EXT-AZ:availability_zone": str,
 }
-_LIST: Shape = {"servers": [_SERVER], "servers_links": [{"rel": str}]}
+_LIST: dict[Path, Shape] = {
+    (): dict,
+    ("servers",): list,
+    ("servers", EACH): _SERVER,
+    ("servers_links",): [{"rel": str}],
+}
+
+T = TypeVar("T")
+
+
+class _Page:
+    """One page of a list: its servers, one by one.
+
+    :ivar last: id of the last one so far; empty: there is none.
+    :ivar goes_on: whether another page follows, known when all are had.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.last = ""
+        self.goes_on = False
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[Server]:
+        is_list = False
+        for path, value in walk(self._answer, _LIST):
+            if path == ("servers",):
+                is_list = True
+            elif path == ("servers", EACH):
+                self.last = _whole(value)["id"]
+                yield value
+            elif path == ("servers_links",):
+                self.goes_on = any(each.get("rel") == "next" for each in value)
+        if not is_list:
+            raise CloudError("what should be a list of servers is none")
 
 
 class Nova:
-    """Asks for what belongs to the project of our login."""
+    """Asks for what belongs to the project of our login.
 
-    def __init__(self, session: CloudSession, logins: RefreshedToken[Login]) -> None:
+    :param clock: an ``IReactorTime``.
+    """
+
+    def __init__(self, session: CloudSession, clock: Any, logins: RefreshedToken[Login]) -> None:
         self._session = session
+        self.clock = clock
         self._logins = logins
         self._version = WANTED
         self._flavors: dict[str, str] = {}
@@ -51,27 +90,26 @@ class Nova:
         """Return the region that we ask."""
         return (await self._logins.get()).region
 
-    async def servers(self, name: str = "") -> list[Server]:
-        """Return the servers of the project.
+    async def servers(self, name: str, read: Callable[[Server], T | None]) -> list[T]:
+        """Return what *read* makes of the servers of the project.
 
         The links to further pages are not followed, as they may lead, with our token, past the HTTPS that
         stands before Nova: the marker is enough.
 
-        :param name: a regular expression for their names.
+        :param name: a regular expression for their names; empty: all.
+        :param read: gets each, with id and name at least; None: it is not meant.
         """
-        found: list[Server] = []
+        found: list[T] = []
         query = {"limit": str(PAGE_SIZE)} | ({"name": name} if name else {})
         for _ in range(PAGE_LIMIT):
-            said = await self._get("/servers/detail", _LIST, query)
-            if said.get("servers") is None:
-                raise CloudError("what should be a list of servers is none")
-            page = [_whole(each) for each in said["servers"]]
-            found += page
-            if not page or all(each.get("rel") != "next" for each in said.get("servers_links") or ()):
+            page = _Page(await self._ask("GET", f"/servers/detail?{urlencode(query)}", b""))
+            made = await in_pieces(self.clock, page, read)
+            found += [each for each in made if each is not None]
+            if not page.last or not page.goes_on:
                 return found
-            if page[-1]["id"] == query.get("marker"):
+            if page.last == query.get("marker"):
                 break
-            query["marker"] = page[-1]["id"]
+            query["marker"] = page.last
         raise CloudError("the list of servers does not end")
 
     async def server(self, number: str) -> Server:
@@ -88,11 +126,12 @@ class Nova:
         return _whole(said.get("server") or {})
 
     async def flavor(self, server: Server) -> str:
-        """Return the name of a server's flavour; an old Nova tells it apart from its servers."""
-        flavor = server.get("flavor") or {}
-        if name := flavor.get("original_name"):
-            return str(name)
-        number = str(flavor.get("id") or "")
+        """Return the name of a server's flavour."""
+        name, number = flavor_of(server)
+        return name or await self.flavor_name(number)
+
+    async def flavor_name(self, number: str) -> str:
+        """Return the name of the flavour of that id, which an old Nova tells apart from its servers."""
         if number and number not in self._flavors:
             try:
                 said = await self._get(f"/flavors/{quote(number, safe='')}", {"flavor": {"name": str}})
@@ -108,8 +147,8 @@ class Nova:
         body = json.dumps({"metadata": dict(items)}).encode()
         await self._ask("POST", f"/servers/{quote(number, safe='')}/metadata", body)
 
-    async def _get(self, path: str, shape: Shape, query: Mapping[str, str] | None = None) -> dict[str, Any]:
-        answer = await self._ask("GET", f"{path}?{urlencode(query)}" if query else path, b"")
+    async def _get(self, path: str, shape: Shape) -> dict[str, Any]:
+        answer = await self._ask("GET", path, b"")
         said = answer.json()
         if not fits(said, shape):
             raise CloudError(f"{answer.url} answered with something that cannot be read")
@@ -137,6 +176,12 @@ class Nova:
                 raise
         self._version = OLDEST
         return await self._logins.used_for(ask)
+
+
+def flavor_of(server: Server) -> tuple[str, str]:
+    """Return name and id of a server's flavour; one of them is empty, by Nova's age."""
+    flavor = server.get("flavor") or {}
+    return flavor.get("original_name") or "", flavor.get("id") or ""
 
 
 def _passes(answer: Answer) -> bool:

@@ -50,7 +50,7 @@ class OpenStackCloud(Provider[OpenStackInstances, OpenStackZones]):
         """See `Provider.compose`."""
         config = self._config
         keystone = Keystone(session, config, self._now)
-        servers = Servers(Nova(session, RefreshedToken(reactor, keystone.log_in)), config)
+        servers = Servers(Nova(session, reactor, RefreshedToken(reactor, keystone.log_in)), config)
         here = Here(session, config)
         return OpenStackInstances(servers, here), OpenStackZones(servers, here)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import TypeVar
 
+from attrs import evolve
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -22,7 +25,8 @@ from tower.cloud.interfaces import (
 from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.openstack.keys import ITEM_LIMIT, PREFIX, metadata_item
 from tower.cloud.openstack.metadata import Here
-from tower.cloud.openstack.nova import Nova, Server
+from tower.cloud.openstack.nova import Nova, Server, flavor_of
+from tower.cloud.pieces import in_pieces
 
 #: States in which a server can be expected to answer, now or soon.
 UP = frozenset(("ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"))
@@ -32,6 +36,8 @@ SHUT_OFF = "SHUTOFF"
 
 #: Most servers that are changed at one time.
 AT_ONCE = 8
+
+T = TypeVar("T")
 
 _PROVIDER_ID = re.compile(r"openstack://([^/]*)/([^/]+)")
 # Nova says "Maximum number of metadata items exceeds 128", or something of a quota, by its version.
@@ -46,16 +52,16 @@ class Servers:
         self.nova = nova
         self._config = config
 
-    async def all(self) -> list[Server]:
-        """Return all of them, by name."""
+    async def all(self, read: Callable[[Server], T]) -> list[T]:
+        """Return what *read* makes of all of them, by name."""
+
+        def read_if_meant(server: Server) -> tuple[str, str, T] | None:
+            return (server["name"], server["id"], read(server)) if self._is_meant(server) else None
+
         prefix = self._config.node_prefix
-        found = await self.nova.servers(f"^{_quoted(prefix)}" if prefix else "")
-        try:
-            return sorted(
-                filter(self._is_meant, found), key=lambda each: (str(each["name"]), str(each["id"]))
-            )
-        except (KeyError, TypeError, AttributeError):
-            raise CloudError("the list of servers has an entry that cannot be read") from None
+        found = await self.nova.servers(f"^{_quoted(prefix)}" if prefix else "", read_if_meant)
+        found.sort(key=itemgetter(0, 1))
+        return [each for _, _, each in found]
 
     async def named(self, name: str) -> Server:
         """Return the one of a node.
@@ -65,8 +71,11 @@ class Servers:
         """
         if not 0 < len(name) <= ITEM_LIMIT:
             raise InstanceNotFound
-        servers = await self.nova.servers(f"^{_quoted(name)}$")
-        found = [each for each in servers if each["name"] == name and each.get("status") not in GONE]
+
+        def is_it(server: Server) -> Server | None:
+            return server if server["name"] == name and server.get("status") not in GONE else None
+
+        found = await self.nova.servers(f"^{_quoted(name)}$", is_it)
         if len(found) > 1:
             raise CloudError(
                 f"multiple results where only one expected: {len(found)} servers are called {name}"
@@ -160,14 +169,18 @@ class OpenStackInstances:
         :raise NotImplementedByCloud: the key is too long for that.
         """
         name, value = metadata_item(user, key)
-        servers = await self._servers.all()
-        missing = [each for each in servers if (each.get("metadata") or {}).get(name) != value]
+
+        def see(server: Server) -> tuple[str, str, bool]:
+            return server["name"], server["id"], (server.get("metadata") or {}).get(name) == value
+
+        servers = await self._servers.all(see)
+        missing = [(who, number) for who, number, has_it in servers if not has_it]
         busy = 0
 
-        async def add(server: Server) -> None:
+        async def add(server: tuple[str, str]) -> None:
             nonlocal busy
             try:
-                await self._servers.nova.add_metadata(server["id"], {name: value})
+                await self._servers.nova.add_metadata(server[1], {name: value})
             except CloudAnswerError as e:
                 if e.code == 409:
                     busy += 1
@@ -186,7 +199,7 @@ class OpenStackInstances:
                 busy=busy,
             )
         if failed:
-            names = describe((each.item["name"], each.reason) for each in failed)
+            names = describe((each.item[0], each.reason) for each in failed)
             raise CloudError(f"{len(failed)} of {len(servers)} servers did not get the key: {names}")
 
     async def current_node_name(self, hostname: str) -> str:
@@ -207,17 +220,28 @@ class OpenStackInstances:
 
     async def list_instances(self) -> list[Instance]:
         """See `IInstances`."""
-        return [
-            Instance(
-                name=each["name"],
-                provider_id=f"openstack:///{each['id']}",
-                addresses=self._servers.addresses(each),
-                type=await self._servers.nova.flavor(each),
-                zone=await self._servers.zone(each),
-                running=each.get("status") in UP,
+        region = await self._servers.nova.region()
+
+        def read(said: Server) -> tuple[Instance, str]:
+            flavor, number = flavor_of(said)
+            instance = Instance(
+                name=said["name"],
+                provider_id=f"openstack:///{said['id']}",
+                addresses=self._servers.addresses(said),
+                type=flavor,
+                zone=Zone(said.get("OS-EXT-AZ:availability_zone") or "", region),
+                running=said.get("status") in UP,
             )
-            for each in await self._servers.all()
-        ]
+            return instance, "" if flavor else number
+
+        nova = self._servers.nova
+        found = await self._servers.all(read)
+        names = {number: await nova.flavor_name(number) for number in {number for _, number in found}}
+        if names.keys() <= {""}:
+            return [instance for instance, _ in found]
+        return await in_pieces(
+            nova.clock, found, lambda each: evolve(each[0], type=each[0].type or names[each[1]])
+        )
 
 
 @implementer(IZones)
