@@ -148,7 +148,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--member-kubeconfig",
         metavar="K",
-        help="kubeconfig with the API server's address as nodes see it, and a credential for the proxy; needed",
+        help="kubeconfig with the API server's address as nodes see it, and a credential for it; needed",
     )
 
 
