@@ -6,10 +6,7 @@ from hashlib import sha256
 
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.conch.ssh.common import MP, NS
-from twisted.conch.ssh.transport import SSHTransportBase
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.fields import Malformed
@@ -22,7 +19,6 @@ from tower.conch.kex import (
     KexOrder,
     OutOfOrder,
     client_half,
-    derived,
     exchanges_of,
     goes_during_exchange,
     make_kexinit,
@@ -172,17 +168,3 @@ class ClientHalfTests(SynchronousTestCase):
         """Each exchange has its half."""
         self.assertIsInstance(client_half(b"mlkem768x25519-sha256"), HybridHalf)
         self.assertIsInstance(client_half(b"curve25519-sha256@libssh.org"), Curve25519Half)
-
-
-class DerivedTests(SynchronousTestCase):
-    """derived."""
-
-    @given(st.binary(max_size=80), st.binary(min_size=32, max_size=32), st.integers(0, 64))
-    def test_as_conch(self, secret: bytes, digest: bytes, size: int) -> None:
-        """Keys and IVs are those that Conch derives, in every exchange that we offer."""
-        conch = SSHTransportBase()
-        conch.sessionID = b"session"
-        for conch.kexAlg in EXCHANGES:
-            for letter in (b"A", b"B", b"C", b"D"):
-                expected = conch._getKey(letter, secret, digest)[:size]
-                self.assertEqual(derived(letter, size, secret, digest, b"session"), expected)

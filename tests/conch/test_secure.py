@@ -16,7 +16,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.pairs import HOST_KEY, Gate, Mux, Pair, Wire, raiser
 from tower.conch.ciphers import CIPHERS
 from tower.conch.kex import STRICT_CLIENT, make_kexinit
-from tower.conch.limits import Closed, Disconnected, HandshakeTimeout, Limits
+from tower.conch.limits import (
+    EXCHANGE_WORTH,
+    EXCHANGES_A_SECOND,
+    EXCHANGES_AT_ONCE,
+    Closed,
+    Disconnected,
+    HandshakeTimeout,
+    Limits,
+)
 from tower.conch.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
 from tower.conch.secure import SecureTransport
 from tower.conch.transport import ServerTransport
@@ -297,6 +305,53 @@ class KexTests(SynchronousTestCase):
         self.assertTrue(pair.wire(pair.server).disconnecting)
         pair.lose()
         self.assertIn("no new keys within 60 s", str(pair.lost[pair.server]))
+
+    def test_without_end(self) -> None:
+        """A peer may change keys many times in a row, but not for ever."""
+        for which in (0, 1):
+            pair = Pair()
+            pair.connect()
+            liar, victim = pair.ends[which], pair.ends[not which]
+            for _ in range(int(EXCHANGES_AT_ONCE)):
+                self.assertEqual(pair.lost, {})
+                liar.start_rekey()
+                pair.pump()
+            for _ in range(50):
+                if not pair.lost:
+                    liar.start_rekey()
+                    pair.pump()
+            self.assertEqual(str(pair.lost[victim]), "too many key exchanges")
+
+    def test_often(self) -> None:
+        """It may do so again and again where time passes or bytes move in between, and we may, of course."""
+        pair = Pair()
+        pair.connect()
+        pair.server.mux = pair.client.mux = Mux()
+        for _ in range(int(EXCHANGES_AT_ONCE) + 50):
+            pair.client.sendPacket(DATA, bytes(EXCHANGE_WORTH))
+            pair.pump()
+            pair.client.start_rekey()
+            pair.pump()
+        for _ in range(int(EXCHANGES_AT_ONCE) + 50):
+            pair.clock.advance(1 / EXCHANGES_A_SECOND)
+            pair.client.start_rekey()
+            pair.pump()
+        self.assertEqual(pair.lost, {})
+
+    def test_sensible(self) -> None:
+        """However seldom or often one wants new keys: within what the peer bears and the cipher does."""
+        for wanted, done in ((0, EXCHANGE_WORTH), (1 << 20, 1 << 20), (1 << 60, 8 << 30)):
+            self.assertEqual(Limits(rekey_bytes=wanted).rekey_bytes, done)
+
+    def test_ours_are_not_counted(self) -> None:
+        """The answer to an exchange of ours is none of the peer's."""
+        pair = Pair()
+        pair.connect()
+        for _ in range(30):
+            pair.server.start_rekey()
+            pair.pump()
+        self.assertIsNone(pair.server._exchanges)
+        self.assertEqual(pair.lost, {})
 
     def test_before_authentication(self) -> None:
         """A second exchange before authentication is refused, and ours does not begin."""

@@ -176,18 +176,6 @@ def _exchanges(lists: bytes) -> tuple[bytes, ...]:
     return tuple(each[0])
 
 
-def derived(letter: bytes, size: int, secret: bytes, exchange_hash: bytes, session_id: bytes) -> bytes:
-    """Return *size* bytes of key or IV (RFC 4253 section 7.2, with SHA-256).
-
-    :param secret: the shared one, encoded as it is hashed.
-    """
-    common = secret + exchange_hash
-    key = sha256(common + letter + session_id).digest()
-    while len(key) < size:
-        key += sha256(common + key).digest()
-    return key[:size]
-
-
 class ClientHalf(Protocol):
     """The client's half of one key exchange; used once.
 

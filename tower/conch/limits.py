@@ -10,9 +10,15 @@ from tower.errors import PeerError
 #: after 2**30 packets at the latest (RFC 4344 section 3.1).
 _REKEY_OCTETS = 8 << 30
 
+#: Key exchanges that the peer may begin: so many at once, then so many a second, and one for each so many
+#: bytes that went to and fro under the keys before.  It is no use to change keys more often.
+EXCHANGES_AT_ONCE = 100.0
+EXCHANGES_A_SECOND = 1.0
+EXCHANGE_WORTH = 4096
+
 
 def _bounded(rekey_bytes: int) -> int:
-    return min(rekey_bytes, _REKEY_OCTETS)
+    return max(EXCHANGE_WORTH, min(rekey_bytes, _REKEY_OCTETS))
 
 
 @frozen

@@ -12,6 +12,7 @@ from twisted.conch.ssh.transport import DISCONNECT_BY_APPLICATION
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
+from tower.conch.arrivals import Arrivals
 from tower.conch.client import Client
 from tower.conch.clientkey import ClientKey
 from tower.conch.fields import Fields
@@ -112,11 +113,11 @@ class NodeTransport(Client):
 
     # What is agreed on
 
-    def _take_version(self) -> bool:
+    def take_version(self, arrivals: Arrivals) -> bool:
         """Keep the first line that comes before, which may be all that a server says about itself."""
         if b"\n" not in self._preface.lstrip():
-            self._preface = bytes(self._unparsed[:PREFACE])
-        return super()._take_version()
+            self._preface = arrivals.beginning(PREFACE)
+        return super().take_version(arrivals)
 
     def markers(self) -> tuple[bytes, ...]:
         """Ask for the server's extensions, too (RFC 8308 section 2.1)."""

@@ -14,6 +14,7 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred, fail, succeed
 
+from tower.conch.allowance import Allowance
 from tower.conch.enrol import CONNECTION
 from tower.conch.fields import Fields
 from tower.conch.timers import Clock
@@ -83,7 +84,6 @@ class ConnectionService(SSHService):
     __slots__ = (
         "_allowance",
         "_clock",
-        "_counted_at",
         "_over",
         "_pending",
         "answers",
@@ -98,8 +98,7 @@ class ConnectionService(SSHService):
     def __init__(self, clock: Clock, answers: Mapping[bytes, Answer]) -> None:
         self._clock = clock
         self._pending: list[Deferred[bytes]] = []
-        self._allowance = BURST
-        self._counted_at = 0.0
+        self._allowance = Allowance(BURST, RATE, 0.0)
         self._over = False
         self.mux: Mux | None = None
         self.answers = answers
@@ -108,7 +107,7 @@ class ConnectionService(SSHService):
 
     def serviceStarted(self) -> None:
         """Begin to count."""
-        self._counted_at = self._clock.seconds()
+        self._allowance = Allowance(BURST, RATE, self._clock.seconds())
 
     def serviceStopped(self) -> None:
         """Fail what waits for an answer, and forget who could be told of anything."""
@@ -150,10 +149,7 @@ class ConnectionService(SSHService):
     def _requested(self, packet: bytes) -> None:
         transport = self.transport
         assert transport is not None
-        now = self._clock.seconds()
-        self._allowance = min(BURST, self._allowance + (now - self._counted_at) * RATE) - 1.0
-        self._counted_at = now
-        if self._allowance < 0.0:
+        if not self._allowance.take(self._clock.seconds()):
             raise PeerError("too many global requests")
         fields = Fields(packet)
         name, wants_reply, data = fields.string(), fields.boolean(), fields.rest()

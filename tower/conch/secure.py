@@ -5,7 +5,7 @@
 negotiation, the server's halves of the key exchanges, and the dispatch of messages to methods and services.
 What it replaces, and why:
 
-* the packets (`sendPacket`, `getPacket`, `dataReceived`): Conch knows no AEAD and copies its buffer for
+* the packets (`sendPacket`, `dataReceived`): Conch knows no AEAD and copies its buffer for
   every packet;
 * the switch of keys: Conch changes both directions when the peer's NEWKEYS comes.  Here each direction
   changes with its own NEWKEYS, so a message sent between the two is sealed with the right key, and what
@@ -39,7 +39,9 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import ITCPTransport
 from twisted.python.failure import Failure
 
-from tower.conch.ciphers import CIPHERS, KEY_SIZES, make_opener, make_sealer
+from tower.conch.allowance import Allowance
+from tower.conch.arrivals import Arrivals
+from tower.conch.ciphers import CIPHERS
 from tower.conch.fields import Fields
 from tower.conch.kex import (
     EXCHANGES,
@@ -47,16 +49,24 @@ from tower.conch.kex import (
     STRICT_CLIENT,
     STRICT_SERVER,
     KexOrder,
-    derived,
     exchanges_of,
     goes_during_exchange,
     make_kexinit,
 )
 from tower.conch.keys import ED25519
-from tower.conch.limits import Closed, Disconnected, HandshakeTimeout, Limits
+from tower.conch.limits import (
+    EXCHANGE_WORTH,
+    EXCHANGES_A_SECOND,
+    EXCHANGES_AT_ONCE,
+    Closed,
+    Disconnected,
+    HandshakeTimeout,
+    Limits,
+)
+from tower.conch.newkeys import NewKeys
 from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
 from tower.conch.timers import Clock, Timers
-from tower.conch.versions import OURS, SSH_2, take_version
+from tower.conch.versions import OURS, SSH_2
 from tower.errors import PeerError
 from tower.pipes import Buffer
 
@@ -91,20 +101,18 @@ class SecureTransport(SSHTransportBase):
     """
 
     __slots__ = (
+        "_arrivals",
         "_authenticated",
-        "_awaited",
-        "_early_bytes",
+        "_exchanges",
         "_held",
         "_held_bytes",
-        "_incoming_keys",
+        "_new_keys",
         "_order",
         "_over",
         "_reason",
-        "_released",
         "_sending_held",
         "_timers",
         "_unknown",
-        "_unparsed",
         "clock",
         "limits",
         "lost",
@@ -139,17 +147,15 @@ class SecureTransport(SSHTransportBase):
         self.lost: Deferred[Exception] = Deferred()
         self.awaits_keys = False
         self._order = KexOrder(is_client=self.isClient)
-        self._unparsed = bytearray()
-        self._awaited = 0
-        self._released = False
-        self._early_bytes = 0
+        self._arrivals: Arrivals | None = Arrivals()
         self._authenticated = False
         self._over = False
         self._reason: Exception | None = None
         self._sending_held = False
         self._held: list[tuple[int, bytes]] = []
         self._held_bytes = 0
-        self._incoming_keys: tuple[bytes, bytes, bytes] | None = None
+        self._new_keys: NewKeys | None = None
+        self._exchanges: Allowance | None = None
         self._unknown = 0
         self._timers = Timers(clock)
 
@@ -242,44 +248,28 @@ class SecureTransport(SSHTransportBase):
         """Take bytes of the peer, cut anywhere."""
         if self._over:
             return
-        assert not self._released, "who took the parsing gets the bytes"
-        self._unparsed += data
+        arrivals = self._arrivals
+        assert arrivals is not None, "who took the parsing gets the bytes"
+        arrivals.add(data)
         try:
-            if not self._authenticated:
-                self._early_bytes += len(data)
-                if self._early_bytes > self.limits.early_bytes:
-                    raise PeerError("too much before authentication")
-            if not self.gotVersion and not self._take_version():
+            if not self._authenticated and arrivals.total > self.limits.early_bytes:
+                raise PeerError("too much before authentication")
+            if not self.gotVersion and not self.take_version(arrivals):
                 return
-            while self._unparsed and (payload := self.getPacket()) is not None:
+            while not self._over and (payload := arrivals.packet(self.opener)) is not None:
                 self.dispatch(payload)
         except PeerError as error:
             self.fail(error)
         else:
             self.rekey_if_due()
 
-    def _take_version(self) -> bool:
+    def take_version(self, arrivals: Arrivals) -> bool:
         """Take the peer's version line; return whether it has come."""
-        line = take_version(
-            self._unparsed, self._early_bytes, from_server=self.isClient, wanted=self.wanted_version
-        )
+        line = arrivals.version(self.wanted_version, from_server=self.isClient)
         if line is None:
             return False
         self.gotVersion, self.otherVersionString = True, line
         return True
-
-    def getPacket(self) -> bytes | None:
-        """Return the next whole packet's payload, or None while there is none."""
-        if self._over or self._released or len(self._unparsed) < max(4, self._awaited):
-            return None
-        if not self._awaited:
-            self._awaited = self.opener.wire_length(self._unparsed, 0)
-            if len(self._unparsed) < self._awaited:
-                return None
-        wire = bytes(self._unparsed[: self._awaited])
-        del self._unparsed[: self._awaited]
-        self._awaited = 0
-        return self.opener.open(wire)
 
     def release(self) -> bytes:
         """Leave the parsing to the caller and return the bytes that are not parsed yet.
@@ -287,9 +277,9 @@ class SecureTransport(SSHTransportBase):
         From now on the caller takes packets apart with `opener`, which it reads anew after each call of
         `dispatch`, and calls `dispatch` with every payload it does not deal with itself.
         """
-        self._released = True
-        unparsed, self._unparsed, self._awaited = bytes(self._unparsed), bytearray(), 0
-        return unparsed
+        arrivals, self._arrivals = self._arrivals, None
+        assert arrivals is not None, "somebody else took it"
+        return arrivals.rest()
 
     def dispatch(self, payload: Buffer) -> None:
         """Act on one message; one that makes no sense ends the connection."""
@@ -425,44 +415,48 @@ class SecureTransport(SSHTransportBase):
         exchanges = exchanges_of(packet)
         if self.sessionID is not None and not self._authenticated:
             raise PeerError("a second key exchange before authentication")
+        if self.sessionID is not None and self._keyExchangeState == self._KEY_EXCHANGE_NONE:
+            self._count_exchange()
         self._order.started(exchanges, self.opener.sequence - 1)
         self.awaits_keys = True
 
+    def _count_exchange(self) -> None:
+        """Note that the peer begins an exchange: each is a signature and a key for us, whatever it is for it.
+
+        :raise PeerError: there are too many, for the time and for what went to and fro.
+        """
+        now = self.clock.seconds()
+        if self._exchanges is None:
+            self._exchanges = Allowance(EXCHANGES_AT_ONCE, EXCHANGES_A_SECOND, now)
+        moved = self.sealer.octets + self.opener.octets
+        if not self._exchanges.take(now, moved / EXCHANGE_WORTH):
+            raise PeerError("too many key exchanges")
+
     def _keySetup(self, sharedSecret: bytes, exchangeHash: bytes) -> None:
-        """Derive the keys (RFC 4253 section 7.2), send NEWKEYS, and seal with the new key from then on."""
+        """Send NEWKEYS, and seal with the new key from then on."""
         if self.sessionID is None:
             self.sessionID = exchangeHash
-        agreed = self.nextEncryptions
-        to_server, to_client = (b"A", b"C"), (b"B", b"D")
-        ours, theirs = (to_server, to_client) if self.isClient else (to_client, to_server)
-
-        common = (sharedSecret, exchangeHash, self.sessionID)
-
-        def keys(cipher: bytes, letters: tuple[bytes, bytes]) -> tuple[bytes, bytes, bytes]:
-            key_size, iv_size = KEY_SIZES[cipher]
-            return cipher, derived(letters[1], key_size, *common), derived(letters[0], iv_size, *common)
-
-        self._incoming_keys = keys(agreed.inCipType, theirs)
+        self._new_keys = new_keys = NewKeys(
+            self.nextEncryptions, sharedSecret, exchangeHash, self.sessionID, is_client=self.isClient
+        )
         # An idle connection need not remember for an hour what was offered.
         self.ourKexInitPayload = self.otherKexInitPayload = b""
         del self.nextEncryptions
         self._order.agreed()
         self.sendPacket(MSG_NEWKEYS, b"")
-        sequence = 0 if self._order.strict else self.sealer.sequence
-        self.sealer = make_sealer(*keys(agreed.outCipType, ours), sequence)
+        self.sealer = new_keys.sealer(0 if self._order.strict else self.sealer.sequence)
         self._let_go()
         self.on_keys()
 
     def ssh_NEWKEYS(self, packet: bytes) -> None:
         """The peer seals with the new key from now on."""
         Fields(packet).end()
-        assert self._incoming_keys is not None
-        cipher, key, iv = self._incoming_keys
-        self._incoming_keys = None
+        new_keys, self._new_keys = self._new_keys, None
+        assert new_keys is not None
         first = self._order.first
         sequence = 0 if self._order.strict else self.opener.sequence
         limit = LONGEST_PACKET if self._authenticated else self.limits.early_packet
-        self.opener = make_opener(cipher, key, iv, sequence, limit)
+        self.opener = new_keys.opener(sequence, limit)
         self._order.finished()
         self.awaits_keys = False
         self._keyExchangeState = self._KEY_EXCHANGE_NONE
