@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +25,7 @@ from twisted.internet.interfaces import IReadWriteDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tower.backlog import Backlog
 from tower.errors import PeerError
 from tower.lingering import Lingering
 from tower.pipes import UNHEARD, Buffer, Receiver
@@ -58,10 +58,10 @@ class Connection:
     :param sock: connected; the connection makes it non-blocking and owns it from here on.
     :ivar bytes_in: bytes received, after decryption.
     :ivar bytes_out: bytes sent, before encryption.
-    :ivar queued: bytes accepted by `send` that the kernel has not taken yet.
     """
 
     __slots__ = (
+        "_backlog",
         "_broken",
         "_buffer",
         "_closed",
@@ -74,7 +74,6 @@ class Connection:
         "_patience",
         "_paused",
         "_peer_ended",
-        "_queue",
         "_reactor",
         "_reading",
         "_ready",
@@ -84,7 +83,6 @@ class Connection:
         "_writing",
         "bytes_in",
         "bytes_out",
-        "queued",
     )
 
     def __init__(self, reactor: Any, sock: socket.socket) -> None:
@@ -99,7 +97,7 @@ class Connection:
         self._buffer: Callable[[], memoryview | None] | None = None
         self._filled: Callable[[int], None] | None = None
         self._ready = True  # whether bytes may go and come: not so during a TLS handshake
-        self._queue: deque[memoryview] | None = None
+        self._backlog: Backlog | None = None
         self._unsent: memoryview | None = None  # cipher text that the kernel refused
         self._reading = self._writing = False
         self._paused = True
@@ -108,7 +106,7 @@ class Connection:
         self._end_sent = False
         self._patience: Any = None
         self._broken: OSError | None = None
-        self.queued = self.bytes_in = self.bytes_out = 0
+        self.bytes_in = self.bytes_out = 0
 
     # Who gets the bytes
 
@@ -133,6 +131,11 @@ class Connection:
     def peer_certificate(self) -> bytes | None:
         """Return the certificate that the peer showed and proved, DER, or None."""
         return None
+
+    @property
+    def queued(self) -> int:
+        """Bytes accepted by `send` that the kernel has not taken yet."""
+        return 0 if self._backlog is None else self._backlog.size
 
     def getPeer(self) -> IPv4Address | IPv6Address:
         """Return the address of the other side."""
@@ -229,16 +232,15 @@ class Connection:
         size = len(data)
         self.bytes_out += size
         sent = 0
-        if self._ready and not self._queue:
+        if self._ready and self._backlog is None:
             sent = self._transmit(data)
             if self._fd < 0 or self._end_sent:
                 return True  # it was lost under this
         if sent < size:
-            if self._queue is None:
-                self._queue = deque()
-            self._queue.append(memoryview(bytes(data[sent:])))
-            self.queued += size - sent
-        elif self._unsent is None and not self._queue:
+            if self._backlog is None:
+                self._backlog = Backlog()
+            self._backlog.add(data[sent:])
+        elif self._unsent is None and self._backlog is None:
             return True
         self._congested = True
         if self._ready:
@@ -260,7 +262,7 @@ class Connection:
 
         Whether it said all nobody can tell any more, so that does not count as its end.
         """
-        self._drop_queue()
+        self._drop_backlog()
         if self._paused or self._peer_ended or self._closing or not self._ready:
             self._lost(error)
             return
@@ -270,11 +272,8 @@ class Connection:
             self._writing = False
             self._reactor.removeWriter(self)
 
-    def _drop_queue(self) -> None:
-        if self._queue:
-            self._queue.clear()
-        self._queue = self._unsent = None
-        self.queued = 0
+    def _drop_backlog(self) -> None:
+        self._backlog = self._unsent = None
 
     def _write_on(self) -> None:
         if not (self._writing or self._closed):
@@ -283,17 +282,14 @@ class Connection:
 
     def doWrite(self) -> None:
         """Send what is queued; called by the reactor when the kernel takes bytes again."""
-        queue = self._queue
-        while queue and self._ready:
-            first = queue[0]
+        while (backlog := self._backlog) is not None and self._ready:
+            first = backlog.first()
             sent = self._transmit(first)
-            if self._closed or not queue:
-                return
-            self.queued -= sent
-            if sent == len(first):
-                queue.popleft()
-            else:
-                queue[0] = first[sent:]
+            if self._backlog is None:
+                return  # it was lost under this
+            backlog.went(sent)
+            if not backlog.size:
+                self._backlog = None
             if sent < len(first) or self._unsent is not None:
                 self._write_on()
                 return
@@ -303,9 +299,8 @@ class Connection:
         self._all_sent()
 
     def _all_sent(self) -> None:
-        if self._queue or self._unsent is not None or self._closed or not self._ready:
+        if self._backlog is not None or self._unsent is not None or self._closed or not self._ready:
             return
-        self._queue = None
         if self._closing or self._finishing:
             self._end_our_side()
         elif self._congested:
@@ -421,7 +416,7 @@ class Connection:
         patience, self._patience = self._patience, None
         if patience is not None and patience.active():
             patience.cancel()
-        self._drop_queue()
+        self._drop_backlog()
         self._fd = -1
 
     def _tell(self, reason: Exception) -> None:

@@ -102,7 +102,7 @@ class TLSConnection(Connection):
         on_secure, self._on_secure = self._on_secure, None
         if on_secure is not None:
             on_secure()
-        if self._queue or self._finishing or self._closing:
+        if self._backlog is not None or self._finishing or self._closing:
             self.doWrite()
         if not self._paused and session.waiting:
             self._soon()
@@ -279,7 +279,7 @@ class TLSConnection(Connection):
 
     def close(self) -> None:
         """See `Connection.close`; during the handshake there may be nothing that is worth its end."""
-        if self._ready or self._queue:
+        if self._ready or self._backlog is not None:
             super().close()
         else:
             self._lost(ConnectionEnded("closed on our side"))

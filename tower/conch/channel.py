@@ -7,9 +7,10 @@ tunnel is full waits too, and `Channel.send` says so; a well-behaved sender adds
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
+from tower.backlog import Backlog
+from tower.conch.inbox import Inbox
 from tower.conch.messages import ALWAYS_FITS, LARGEST_WINDOW, data_head
 from tower.conch.window import SHARED, Window
 from tower.errors import PeerError, TowerError
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 #: What was delivered is credited once it is so much; no window that we grant hangs on less, B.
 _WORTH_CREDIT = 8 * 1024
-
-#: What comes in smaller pieces while nobody takes it is kept in pieces of this size, B.
-_KEPT_PIECE = 16 * 1024
 
 
 class ChannelEnded(TowerError):
@@ -42,7 +40,6 @@ class Channel:
     :ivar local: our number of it.
     :ivar remote: the number that the peer has for it.
     :ivar head: what a message with data for it begins with.
-    :ivar queued: bytes accepted by `send` that have not gone yet.
     :ivar bytes_in: bytes received.
     :ivar bytes_out: bytes sent.
     :ivar is_closed: whether nothing more can be sent.
@@ -57,8 +54,8 @@ class Channel:
         self._window = window
         self.remote = self._out_window = self._longest = self._fits = 0
         self.head = b""
-        self._queue: deque[memoryview] = deque()
-        self._inbox: deque[bytearray] = deque()
+        self._backlog: Backlog | None = None  # like the inbox, there only while something is in it
+        self._inbox: Inbox | None = None
         self._paused = True
         self._delivering = False
         self._wanted = False
@@ -67,7 +64,12 @@ class Channel:
         self._finishing = self._end_sent = self._closing = self._close_sent = self._shut = False
         self._end_reason: Exception | None = None
         self._uncredited = 0
-        self.queued = self.bytes_in = self.bytes_out = 0
+        self.bytes_in = self.bytes_out = 0
+
+    @property
+    def queued(self) -> int:
+        """Bytes accepted by `send` that have not gone yet."""
+        return 0 if self._backlog is None else self._backlog.size
 
     @property
     def is_closed(self) -> bool:
@@ -103,7 +105,12 @@ class Channel:
         if self._shut:
             return True
         size = len(data)
-        if 0 < size <= self._fits and size <= self._out_window and not (self._queue or self._wire.congested):
+        if (
+            0 < size <= self._fits
+            and size <= self._out_window
+            and self._backlog is None
+            and not self._wire.congested
+        ):
             self._out_window -= size
             self.bytes_out += size
             sharing, wire = self._sharing, self._wire  # what `Mux.send_data` would do, in one call less
@@ -118,7 +125,7 @@ class Channel:
 
     def _send_in_pieces(self, data: Buffer, size: int) -> bool:
         sent = 0
-        if not self._queue:
+        if self._backlog is None:
             while sent < size and (piece := self._room(size - sent)):
                 self._mux.send_data(self, data[sent : sent + piece] if sent or piece < size else data)
                 self._out_window -= piece
@@ -127,9 +134,10 @@ class Channel:
                 return True  # the tunnel was lost under this
         self.bytes_out += size
         if sent < size:
-            self._queue.append(memoryview(bytes(data[sent:])))
-            self.queued += size - sent
-        elif not (self._queue or self._wire.congested):
+            if self._backlog is None:
+                self._backlog = Backlog()
+            self._backlog.add(data[sent:])
+        elif self._backlog is None and not self._wire.congested:
             return True
         self._wait()
         return False
@@ -143,7 +151,7 @@ class Channel:
         if self._shut:
             return None
         room = min(self._out_window, self._longest, self._sharing.largest)
-        if self._queue or not room or self._wire.congested:
+        if self._backlog is not None or not room or self._wire.congested:
             self._wait()
             return None
         return self._mux.space[:room]
@@ -174,20 +182,18 @@ class Channel:
 
         Called by the mux with `is_waiting` unset, so that `drained` may lead to another wait.
         """
-        if self._queue and (room := self._room(len(self._queue[0]))):
-            first = self._queue[0]
-            piece = first[:room]
-            self._mux.send_data(self, piece)
-            if not self._queue:
-                return False  # the tunnel was lost under this
-            self._out_window -= len(piece)
-            self.queued -= len(piece)
-            if len(piece) == len(first):
-                self._queue.popleft()
-            else:
-                self._queue[0] = first[len(piece) :]
-        if self._queue:
-            return self._out_window > 0
+        backlog = self._backlog
+        if backlog is not None:
+            first = backlog.first()
+            if room := self._room(len(first)):
+                self._mux.send_data(self, first[:room])
+                if self._close_sent:
+                    return False  # the tunnel was lost under this
+                self._out_window -= room
+                backlog.went(room)
+            if backlog.size:
+                return self._out_window > 0
+            self._backlog = None
         if self._closing:
             self._send_close(ChannelEnded("closed on our side"))
         elif self._finishing:
@@ -208,7 +214,7 @@ class Channel:
             raise BadSequence(f"a window of more than {LARGEST_WINDOW} B")
         was_empty = not self._out_window
         self._out_window += size
-        if was_empty and (self._wanted or self._queue) and not self.is_waiting:
+        if was_empty and (self._wanted or self._backlog is not None) and not self.is_waiting:
             self.is_waiting = True
             self._mux.wait(self)
 
@@ -227,21 +233,16 @@ class Channel:
         self.bytes_in += size
         if self._closing or self._close_sent:
             self._grant(size)  # nobody wants it, but the peer has to get to its end
-        elif self._paused or self._inbox:
-            self._keep(data)
+        elif self._paused or self._inbox is not None:
+            if size:
+                if self._inbox is None:
+                    self._inbox = Inbox()
+                self._inbox.keep(data)
         elif size:
             self._uncredited += size
             self.receiver.received(data)
             if self._uncredited >= _WORTH_CREDIT and not self._paused:
                 self._credit()
-
-    def _keep(self, data: memoryview) -> None:
-        """Keep a copy of *data*; what comes in many small pieces must not cost many objects."""
-        inbox = self._inbox
-        if inbox and len(inbox[-1]) + len(data) <= _KEPT_PIECE:
-            inbox[-1] += data
-        elif data:
-            inbox.append(bytearray(data))
 
     def _credit(self) -> None:
         """Grant what was delivered; not while the receiver wants a pause: then it has not left us yet."""
@@ -268,13 +269,15 @@ class Channel:
         self._delivering = True
         try:
             self._credit()
-            while self._inbox and not self._paused:
-                data = self._inbox.popleft()
+            while (inbox := self._inbox) is not None and not self._paused:
+                data = inbox.take()
+                if not inbox.size:
+                    self._inbox = None
                 self._uncredited += len(data)
-                self.receiver.received(memoryview(data))
+                self.receiver.received(data)
                 if not self._paused:
                     self._credit()
-            if not (self._paused or self._inbox):
+            if not self._paused:
                 self._tell_end()
         finally:
             self._delivering = False
@@ -287,19 +290,18 @@ class Channel:
         if self._peer_ended:
             raise BadSequence("a second end")
         self._peer_ended = True
-        if not (self._paused or self._inbox):
+        if not self._paused and self._inbox is None:
             self._tell_end()
 
     def close_received(self) -> None:
         """Note the peer's CLOSE: answer it, deliver what waits, then that is the end."""
         self._peer_closed = self._shut = True
-        self._queue.clear()
-        self.queued = 0
+        self._backlog = None
         if not self._close_sent:
             self._close_sent = True
             self._mux.send_close(self.remote)
         self._mux.forget(self)
-        if not self._inbox:
+        if self._inbox is None:
             self._paused = False  # nothing is left that could be held back
         if not self._paused:
             self._tell_end()
@@ -319,7 +321,7 @@ class Channel:
         """See `tower.pipes.Pipe.finish`."""
         if not (self._finishing or self._closing or self._close_sent):
             self._finishing = self._shut = True
-            if not self._queue:
+            if self._backlog is None:
                 self._send_end()
 
     def _send_end(self) -> None:
@@ -335,7 +337,7 @@ class Channel:
             return
         self._closing = self._shut = True
         self._drop_inbox()
-        if not self._queue:
+        if self._backlog is None:
             self._send_close(ChannelEnded("closed on our side"))
 
     def abort(self) -> None:
@@ -343,14 +345,15 @@ class Channel:
         if self._end_reason is not None:
             return
         self._closing = self._shut = True
-        self._queue.clear()
-        self.queued = 0
+        self._backlog = None
         self._send_close(ChannelEnded("aborted on our side"))
 
     def _drop_inbox(self) -> None:
         """Let the peer get to its end although nobody takes what it sends any more."""
-        dropped, self._uncredited = self._uncredited + sum(map(len, self._inbox)), 0
-        self._inbox.clear()
+        dropped, self._uncredited = self._uncredited, 0
+        if self._inbox is not None:
+            dropped += self._inbox.size
+            self._inbox = None
         self._grant(dropped)
 
     def _send_close(self, reason: Exception) -> None:
@@ -362,14 +365,13 @@ class Channel:
     def lost(self, reason: Exception) -> None:
         """Note that the tunnel is gone."""
         self._close_sent = self._peer_closed = self._shut = True
-        self._queue.clear()
-        self.queued = 0
+        self._backlog = None
         self._tell_closed(reason)
 
     def _tell_closed(self, reason: Exception) -> None:
         if self._end_reason is None:
             self._end_reason = reason
-        self._inbox.clear()
+        self._inbox = None
         self._window.close()  # not before: what waited for a paused receiver was on loan
         receiver, self.receiver = self.receiver, UNHEARD
         receiver.closed(reason)
