@@ -32,7 +32,7 @@ from .sshd import SSHD, Sshd, write_key
 
 reactor: Any = _reactor
 
-PATIENCE = 60.0  # s for one step
+PATIENCE = 120.0  # s for one step
 MIB = 1 << 20
 
 
@@ -101,7 +101,7 @@ class CloudNodeTestCase(TestCase):
     :ivar fresh_line: the public half of *fresh*.
     """
 
-    timeout = 2 * PATIENCE
+    timeout = 4 * PATIENCE
 
     def setUp(self) -> None:
         """Start service and node."""
@@ -115,6 +115,7 @@ class CloudNodeTestCase(TestCase):
         self.addCleanup(self.node.kill)
         self.node.start()
         self.service = Service()
+        self._sessions: list[tuple[CloudSession, dict[str, Any]]] = []
         self.addCleanup(lambda: Deferred.fromCoroutine(self.service.stop()))
 
     async def lets_in(self, key: Path) -> bool:
@@ -131,9 +132,21 @@ class CloudNodeTestCase(TestCase):
         await lost
         return True
 
-    def asking(self, *, timeout: float = 10.0, attempts: int = 5) -> Callable[[Any], CloudSession]:
-        """Return what makes real sessions."""
-        return lambda reactor: CloudSession(reactor, timeout=timeout, attempts=attempts)
+    def asking(self, *, rng: Any = None, **limits: float) -> Callable[[Any], CloudSession]:
+        """Return what makes real sessions, which have patience until `hasten` gives them these limits."""
+
+        def make(reactor: Any) -> CloudSession:
+            session = CloudSession(reactor, rng=rng)
+            self._sessions.append((session, limits))
+            return session
+
+        return make
+
+    def hasten(self) -> None:
+        """Have sessions wait no longer than they were to: from now on nobody answers them as they want."""
+        for session, limits in self._sessions:
+            for name, value in limits.items():
+                setattr(session, f"_{name}", value)
 
     async def fails(self, ask: Callable[[], Awaitable[object]], within: float) -> str:
         """Return the text of the error that *ask* raises within so many seconds."""

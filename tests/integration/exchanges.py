@@ -18,7 +18,7 @@ Writer: TypeAlias = asyncio.StreamWriter
 KINDS = ("get", "get", "post", "post", "upgrade", "raw")  # the last one at the front door alone
 SIZES = ((0, 300), (1000, 20_000), (60_000, 400_000))  # B
 PIECE = 16 * 1024  # B
-PATIENCE = 60.0  # s for one exchange
+PATIENCE = 300.0  # s for one exchange
 
 _GONE = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from .programs import Program, run
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
-PATIENCE = 60.0  # s for the commands below one heading
+PATIENCE = 200.0  # s for the commands below one heading
 
 
 class Guide:

@@ -13,18 +13,11 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from .person import Person
-from .programs import (
-    LOOPBACK,
-    Program,
-    free_port,
-    free_ports,
-    is_ready,
-    run,
-    script,
-    wait_for,
-)
+from .ports import free_port, free_ports
+from .programs import LOOPBACK, PATIENCE, Program, is_ready, run, script, wait_for
 
 KEEPALIVE = 2.0  # s; short, so that losses show soon
+PATIENT = "--keepalive=60s"  # where silence is not what the test is about, whoever is slow to speak
 
 
 class Tower:
@@ -42,8 +35,8 @@ class Tower:
         self.host = host
         self.state = folder / "proxy"
         self.cluster_ports = free_ports(4)
-        self.port = free_port(self.cluster_ports)
-        self.secure_port = free_port({*self.cluster_ports, self.port})
+        self.port = free_port()
+        self.secure_port = free_port()
         self.proxy = self.proxy_program()
         self.agents: list[Agent] = []
 
@@ -80,7 +73,7 @@ class Tower:
         for each in programs:
             each.stop()
 
-    def try_tower(self, *arguments: str, timeout: float = 20.0) -> tuple[int, str, str]:
+    def try_tower(self, *arguments: str, timeout: float = PATIENCE) -> tuple[int, str, str]:
         """Run the ``tower`` command; return its exit code and both outputs."""
         argv = [script("tower"), "--state-dir", str(self.state), *arguments]
         done = run(argv, timeout=timeout, folder=self.folder)
@@ -186,7 +179,7 @@ class Agent:
             raise AssertionError(f"{self.name} ended: {self.program.tail()}")
         return is_ready(self.health_port)
 
-    def wait_until_ready(self, timeout: float = 20.0) -> None:
+    def wait_until_ready(self, timeout: float = PATIENCE) -> None:
         """Return once the tunnel is up."""
         wait_for(f"the tunnel of {self.name}", self.ready, timeout)
 

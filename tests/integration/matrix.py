@@ -14,7 +14,7 @@ from typing import Any
 from .member import REALCLUSTER, Member
 from .programs import Program
 
-PATIENCE = 240.0  # s for all operations with one kubectl
+PATIENCE = 1800.0  # s for all operations with one kubectl; each has a limit of its own
 FEWEST = 40  # operations that the oldest kubectl has
 
 # A kubelet answers a stream of a port-forward in one goroutine, and resets it in another when nobody listens

@@ -13,7 +13,7 @@ from .person import Person
 from .programs import wait_for
 from .sshd import SSHD, Sshd, write_key
 
-CAME_UP = 15.0  # s for a tunnel to a node that is there
+CAME_UP = 60.0  # s for a tunnel to a node that is there, with the next list at the latest
 CLUSTER = "beta"
 
 

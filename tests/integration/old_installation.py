@@ -11,22 +11,14 @@ from .backends import Backend
 from .member import Member
 from .old_peers import OldAgent, OldProxy
 from .person import Person
-from .programs import LOOPBACK, free_ports, is_free, wait_for
+from .ports import PARTNER, free_ports
+from .programs import LOOPBACK, wait_for
 from .relay import Relay
 
-OFFSET = 10_000  # from a cluster's port to that of its KubeSphere
+OFFSET = PARTNER  # from a cluster's port to that of its KubeSphere
 TOKENS = {"alpha": "0123456789abcdef" * 4, "beta": "fedcba9876543210" * 4}
 SYSTEM = "kubesphere-system"
 PROXY, AGENT = "tower", "cluster-agent"  # the Deployments of the old programs
-
-
-def cluster_ports() -> range:
-    """Return ports such as 6000-7000, with those of KubeSphere above them."""
-    while True:
-        ports = free_ports(4)
-        above = range(ports.start + OFFSET, ports.stop + OFFSET)
-        if above.stop <= 65536 and all(map(is_free, above)):
-            return ports
 
 
 def old_objects(ports: dict[str, int]) -> list[dict[str, Any]]:
@@ -98,7 +90,7 @@ class OldInstallation:
 
     def __init__(self, folder: Path, member: Member) -> None:
         self._member = member
-        self.ports = cluster_ports()
+        self.ports = free_ports(4)
         self.port = self.ports[2]
         self._folder = folder
         self._backend = Backend(folder, "alpha")

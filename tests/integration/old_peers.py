@@ -15,7 +15,8 @@ from cryptography.x509.oid import NameOID
 from benchmarks.processes import build
 from tower.pki import pem_of_key, self_signed
 
-from .programs import LOOPBACK, Program, free_port, is_free, wait_for
+from .ports import free_port, is_free
+from .programs import LOOPBACK, PATIENCE, Program, wait_for
 
 DAY = 86400.0  # s
 
@@ -98,7 +99,7 @@ class OldAgent:
         said = self.program.output()
         return said.rfind(" connected to ") > said.rfind("; next attempt in ")
 
-    def wait_until_ready(self, timeout: float = 20.0) -> None:
+    def wait_until_ready(self, timeout: float = PATIENCE) -> None:
         """Return once the proxy has accepted it."""
         wait_for(f"the tunnel of {self.name}", self.ready, timeout)
 
@@ -135,8 +136,8 @@ class OldProxy:
         label: str = "old-proxy",
     ) -> None:
         self.port = port or free_port()
-        self.kubernetes_port = kubernetes_port or free_port({self.port})
-        self.kubesphere_port = kubesphere_port or free_port({self.port, self.kubernetes_port})
+        self.kubernetes_port = kubernetes_port or free_port()
+        self.kubesphere_port = kubesphere_port or free_port()
         self.url = f"http://{LOOPBACK}:{self.port}"
         self.authority = folder / f"{label}-{name}.crt"
         self.authority_key = self.authority.with_suffix(".key")
@@ -167,7 +168,7 @@ class OldProxy:
         said = self.program.output()[self._before :]
         return said.count(" agent connected,") - said.count(" agent disconnected")
 
-    def wait_for_agents(self, count: int = 1, timeout: float = 20.0) -> None:
+    def wait_for_agents(self, count: int = 1, timeout: float = PATIENCE) -> None:
         """Return once so many agents are connected."""
         wait_for(f"{count} agents at {self.name}", lambda: self.agents() == count, timeout)
 

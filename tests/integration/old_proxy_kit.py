@@ -18,7 +18,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from .backends import Backend
-from .programs import LOOPBACK, Program, free_port, is_ready, script, wait_for
+from .ports import free_port
+from .programs import LOOPBACK, Program, is_ready, script, wait_for
 
 CLUSTER = "alpha"
 TOKEN = "0123456789abcdef-token-of-alpha"
@@ -173,13 +174,11 @@ class OldProxyTestCase(SynchronousTestCase):
         """Say whether the agent's tunnel is up, by its health page."""
         return is_ready(self.health_port)
 
-    def wait_until_ready(self, *, ready: bool = True, timeout: float = 20.0) -> None:
+    def wait_until_ready(self, *, ready: bool = True) -> None:
         """Return when the tunnel is up, or is not any more."""
         what = f"ready = {ready}"
-        wait_for(what, lambda: self.is_ready() is ready, timeout)
+        wait_for(what, lambda: self.is_ready() is ready)
 
-    def wait_for_line(self, pattern: str, timeout: float = 20.0) -> None:
+    def wait_for_line(self, pattern: str) -> None:
         """Return when the agent has said what *pattern* says."""
-        wait_for(
-            f"{pattern!r} of the agent", lambda: re.search(pattern, self.agent.output()) is not None, timeout
-        )
+        wait_for(f"{pattern!r} of the agent", lambda: re.search(pattern, self.agent.output()) is not None)

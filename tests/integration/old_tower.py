@@ -143,7 +143,7 @@ def _decimals(data: bytes) -> str:
 @functools.cache
 def old_tower() -> OldTower:
     """Return the one that the tests of this run share, which ends with the process."""
-    made = OldTower(Path(tempfile.mkdtemp(prefix="tower-old-")))
+    made = OldTower(Path(tempfile.mkdtemp(prefix="tower-old-")), harness.PATIENT)
     owner = os.getpid()
     atexit.register(lambda: made.stop() if os.getpid() == owner else None)
     made.start()

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-TIMEOUT = 20.0  # s
+TIMEOUT = 60.0  # s, longer than any answer may take
 
 
 @dataclass

@@ -6,22 +6,20 @@ import ctypes
 import http.client
 import os
 import pwd
-import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 20.0  # s that anything gets to become ready
-STOP_PATIENCE = 15.0  # s between SIGTERM and SIGKILL
-UNASSIGNED = (10_000, 22_000)  # ports that no kernel gives away, as those 10,000 above, for KubeSphere
+PATIENCE = 60.0  # s that anything gets that has to come about; how soon it does is the machine's affair
+STOP_PATIENCE = 40.0  # s between SIGTERM and SIGKILL
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
@@ -41,8 +39,8 @@ def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every
 
 
 def is_ready(port: int, path: str = "/readyz", host: str = LOOPBACK) -> bool:
-    """Say whether a program is ready, by its health page."""
-    connection = http.client.HTTPConnection(host, port, timeout=2)
+    """Say whether a program is ready, by its health page; one that is slow to tell is waited for."""
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == 200
@@ -50,35 +48,6 @@ def is_ready(port: int, path: str = "/readyz", host: str = LOOPBACK) -> bool:
         return False
     finally:
         connection.close()
-
-
-def free_port(taken: Container[int] = ()) -> int:
-    """Return a loopback port that nobody listens on now, and that is none of *taken*."""
-    while True:
-        with socket.create_server((LOOPBACK, 0)) as listener:
-            port: int = listener.getsockname()[1]
-        if port not in taken:
-            return port
-
-
-def free_ports(count: int) -> range:
-    """Return *count* consecutive loopback ports that nobody listens on now.
-
-    They may be taken much later, so none of them is one that the kernel gives to an outgoing connection.
-    """
-    while True:
-        first = random.randrange(*UNASSIGNED)
-        if all(is_free(port) for port in range(first, first + count)):
-            return range(first, first + count)
-
-
-def is_free(port: int) -> bool:
-    """Say whether a loopback port can be listened on now."""
-    try:
-        socket.create_server((LOOPBACK, port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def has_ipv6() -> bool:

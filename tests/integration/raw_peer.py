@@ -28,7 +28,7 @@ from tower.web.frames import BINARY, Control, FrameReader, FrameWriter
 
 from .programs import LOOPBACK
 
-PATIENCE = 15.0  # s
+PATIENCE = 40.0  # s, for anything that the other side does sooner or later
 CHUNK = 256 * 1024  # B
 MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 DISCONNECT = 1

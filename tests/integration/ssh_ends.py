@@ -30,6 +30,7 @@ from tower.listening import listen
 from tower.pipes import Receiver, Splice
 
 LOOPBACK = "127.0.0.1"
+KEEPALIVE = 30.0  # s: longer than a peer is silent that the machine keeps waiting
 CLUSTER = "alpha"
 MIB = 1 << 20
 
@@ -74,12 +75,14 @@ class ProxyEnd(ServerTransport):
 class Proxy:
     """Listens for agents.
 
+    :param keepalive: of its ends, s.
     :ivar ends: of every agent that came.
     """
 
-    def __init__(self, reactor: Any, limits: Limits) -> None:
+    def __init__(self, reactor: Any, limits: Limits, keepalive: float = KEEPALIVE) -> None:
         self._reactor = reactor
         self._limits = limits
+        self._keepalive = keepalive
         self.host_key = KeyPair.generate()
         self.gate = Gate()
         self.ends: list[ProxyEnd] = []
@@ -88,7 +91,9 @@ class Proxy:
         self.port: int = address.port
 
     def _accept(self, connection: Connection) -> Receiver:
-        end = ProxyEnd(self._reactor, [self.host_key], self.gate, limits=self._limits, keepalive=0.5)
+        end = ProxyEnd(
+            self._reactor, [self.host_key], self.gate, limits=self._limits, keepalive=self._keepalive
+        )
         end.ready.addErrback(lambda _: None)
         end.socket = connection
         end.tunnel = Tunnel(self._reactor, connection, end, BARE, BARE)
@@ -128,7 +133,7 @@ async def dial(
     :param lists: what to offer instead of all: ``supportedCiphers`` and the like.
     """
     connection = await connect(reactor, LOOPBACK, port)
-    end = AgentEnd(reactor, key, user, {host_key}, AgentHello(), limits=limits, keepalive=0.5)
+    end = AgentEnd(reactor, key, user, {host_key}, AgentHello(), limits=limits, keepalive=KEEPALIVE)
     for name, value in lists.items():
         setattr(end, name, value)
     end.opened = Deferred()

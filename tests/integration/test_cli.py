@@ -13,7 +13,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from . import harness
-from .programs import LOOPBACK, Program, free_port, run, script
+from .ports import free_port
+from .programs import LOOPBACK, Program, run, script
 
 TAP = Path(__file__).resolve().parent.parent.parent / "tap"
 TINY = 256 * 1024  # B, of a disk that is soon full
@@ -42,7 +43,7 @@ class WrongOptionTests(SynchronousTestCase):
 
     def refusal(self, argv: list[str], *words: str, environment: dict[str, str] | None = None) -> str:
         """Run what must fail: exit code 1, one line that has all the words, no traceback."""
-        done = run(argv, folder=self.folder, timeout=15, environment=environment)
+        done = run(argv, folder=self.folder, environment=environment)
         said = (done.stderr + done.stdout).decode()
         self.assertEqual(done.returncode, 1, said)
         self.assertNotIn("Traceback", said)

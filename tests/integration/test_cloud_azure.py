@@ -14,7 +14,6 @@ from tower.clock import TimeOfDay
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure, Instances
 from tower.cloud.configtext import ConfigText
-from tower.cloud.session import CloudSession
 
 from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 
@@ -51,7 +50,7 @@ class AzureTests(CloudNodeTestCase):
         )
         provider = Azure(
             read_azure_config(ConfigText("azure.json", text)),
-            ask=lambda reactor: CloudSession(reactor, **options),
+            ask=self.asking(**options),
         )
         provider.initialize(reactor)
         self.addCleanup(provider.stop)
@@ -76,15 +75,18 @@ class AzureTests(CloudNodeTestCase):
 
     async def test_back_again(self) -> None:
         """A service that is killed while the extension runs, and comes back with no token, is followed on."""
-        instances = self.instances(timeout=2.0)
+        instances = self.instances()
         self.azure.work_time = 4.0
-        reactor.callLater(1.0, lambda: Deferred.fromCoroutine(self.restart()))
+        restarting = Deferred.fromCoroutine(self.restart())
         await self.install(instances)
+        await restarting
         self.assertEqual(self.azure.runs(), {"node-a": 1, "pool000000": 1})
         self.assertTrue(await self.lets_in(self.fresh))
 
     async def restart(self) -> None:
-        """Kill the service, and start it again."""
+        """Kill the service when it has begun to work, and start it again."""
+        while not self.azure.runs():
+            await deferLater(reactor, 0.05)
         await self.service.stop()
         self.azure.tokens.clear()
         self.service.serve(self.azure.resource)
@@ -95,6 +97,7 @@ class AzureTests(CloudNodeTestCase):
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)
         await self.service.stop()
+        self.hasten()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"value": []',
@@ -111,5 +114,6 @@ class AzureTests(CloudNodeTestCase):
         await instances.list_instances()
         await deferLater(reactor, REMEMBERED)
         await self.service.stop()
+        self.hasten()
         self.service.speak(b"")
         self.assertIn("no answer within 0.5 s", await self.fails(instances.list_instances, PATIENCE))

@@ -21,10 +21,11 @@ from tests.cloud.standins.openstack import PASSWORD
 from .backends import Backend
 from .harness import Tower
 from .node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, wait_until_open, works
-from .programs import LOOPBACK, Program, free_port, wait_for
+from .ports import free_port
+from .programs import LOOPBACK, Program, wait_for
 from .sshd import Sshd, write_key
 
-NOTICED = 40.0  # s: a key is noticed within 5 s, and Compute Engine may take 30 s
+NOTICED = 120.0  # s for a key to be noticed, and to be installed, for which Compute Engine may take 30 s
 
 
 class CloudClusterTests(SynchronousTestCase):

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import deferLater
 
 from tests.cloud.asking import logged
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
@@ -15,6 +16,14 @@ from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.provider import GCECloud
 
 from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+
+
+class Slow:
+    """Has every wait between two attempts be as long as it may be."""
+
+    def uniform(self, least: float, most: float) -> float:
+        """Return the longest."""
+        return most
 
 
 class GCETests(CloudNodeTestCase):
@@ -71,16 +80,20 @@ class GCETests(CloudNodeTestCase):
     async def test_killed_meanwhile(self) -> None:
         """A service that is killed while a key is installed, and comes back, delays it and no more."""
         self.gce.operation_time = 4.0
-        cloud = self.provider()
+        cloud = self.provider(rng=Slow())
         listed = await cloud.instances().list_instances()
         self.assertEqual([self.node.host], [each.address for each in listed[0].addresses])
 
         async def interrupt() -> None:
+            while not self.gce.operations:
+                await deferLater(reactor, 0.05)
             await self.service.stop()
-            reactor.callLater(2.0, self.service.serve, self.gce.resource)
+            await deferLater(reactor, 2.0)
+            self.service.serve(self.gce.resource)
 
-        reactor.callLater(3.0, lambda: Deferred.fromCoroutine(interrupt()))
+        interrupting = Deferred.fromCoroutine(interrupt())
         await self.install(cloud)
+        await interrupting
         self.assertTrue(await self.lets_in(self.fresh))
 
     async def test_gone(self) -> None:
@@ -96,6 +109,7 @@ class GCETests(CloudNodeTestCase):
         cloud = self.provider(attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()
+        self.hasten()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
@@ -111,6 +125,7 @@ class GCETests(CloudNodeTestCase):
         cloud = self.provider(timeout=0.5, attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()
+        self.hasten()
         self.service.speak(b"")
         text = await self.fails(cloud.instances().list_instances, PATIENCE)
         self.assertIn("no answer within 0.5 s", text)
@@ -120,6 +135,6 @@ class GCETests(CloudNodeTestCase):
         cloud = self.provider()
         await cloud.instances().list_instances()
         self.gce.resource.faults.append(Fault(None, 99, "aggregated"))
-        reactor.callLater(0.3, cloud.stop)
+        reactor.callLater(0.3, cloud.stop)  # whenever that is, there is no answer
         with self.assertRaises(CancelledError):
             await cloud.instances().list_instances()

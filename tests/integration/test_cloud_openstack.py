@@ -125,6 +125,7 @@ class OpenStackTests(CloudNodeTestCase):
         cloud = self.provider(attempts=2)
         await cloud.instances().list_instances()
         await self.service.stop()
+        self.hasten()
         for words in (
             b"SSH-2.0-OpenSSH_9.2\r\n",
             b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{",
@@ -139,6 +140,7 @@ class OpenStackTests(CloudNodeTestCase):
         """A service that accepts and says nothing is given up in time, and said so."""
         cloud = self.provider(timeout=0.5, attempts=2)
         await self.service.stop()
+        self.hasten()
         self.service.speak(b"")
         text = await self.fails(cloud.instances().list_instances, PATIENCE)
         self.assertIn("no answer within 0.5 s", text)

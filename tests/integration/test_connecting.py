@@ -75,7 +75,7 @@ def closed_port() -> int:
 class ConnectTests(TestCase):
     """Connects, or says why not."""
 
-    timeout = 20
+    timeout = 120
 
     def serve(self, accept: Any = Echo, tls: bool = False) -> int:
         """Listen; return the port."""

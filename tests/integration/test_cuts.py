@@ -16,7 +16,7 @@ from .relay import Fault, Relay
 
 FLEET = Path(__file__).resolve().parent / "fleet.tac"
 AGENTS = "/apis/cluster.kubesphere.io/v1alpha1/clusters/alpha/agents"
-BACK = 10.0  # s for the agent to come back
+BACK = 60.0  # s for the agent to come back
 DEADLINE = 10.0  # s that a handshake may take
 MESSAGES = 8  # in each direction, from the head of HTTP to the hello, at the least
 TLS_RECORDS = 8  # of which the handshake is part
@@ -152,7 +152,7 @@ class HandshakeTests(harness.TowerTestCase):
         self.relay.dribble = SLOW
         began, count = time.monotonic(), self.relay.accepted
         self.relay.cut()
-        wait_for("another try", lambda: self.relay.accepted == count + 2, DEADLINE + BACK)
+        wait_for("another try", lambda: self.relay.accepted >= count + 2, DEADLINE + BACK)
         self.assertGreater(time.monotonic() - began, DEADLINE / 2)
         self.relay.dribble = None
         wait_for("the agent's return", self.agent.ready, BACK)

@@ -16,7 +16,7 @@ from .member import BUILD_PATIENCE, REALCLUSTER, kubectls, member
 from .programs import Program, run, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEMO_PATIENCE = 60.0  # s until the lines are there
+DEMO_PATIENCE = 200.0  # s until the lines are there
 
 
 class DemoTests(SynchronousTestCase):
@@ -63,7 +63,7 @@ class DemoTests(SynchronousTestCase):
         children = self.children(program.pid)
         self.assertGreaterEqual(len(children), 2)
         program.signal(signal.SIGINT)
-        self.assertEqual(program.wait(30), 0)
+        self.assertEqual(program.wait(60), 0)
         self.assertEqual([pid for pid in children if Path(f"/proc/{pid}").exists()], [])
         return answers
 

@@ -14,18 +14,21 @@ from pathlib import Path
 from . import harness
 from .member import kubectls, member
 from .person import Person
-from .programs import NotInTimeError, clean_environment, wait_for
+from .programs import NotInTimeError, Program, clean_environment, wait_for
 from .relay import Relay
 
 PODS = "/api/v1/namespaces/default/pods"
 LOG = f"{PODS}/shell/log?container=sidecar&follow=true&tailLines=1"
-NOTICE = 3 * harness.KEEPALIVE + 1.0  # s within which a dead peer must have been noticed
-MEND = 10.0  # s for the agent to come back afterwards
-WAIT_FOR_AGENT = 5.0  # s that a request waits for an agent that reconnects
+NOTICE = 60.0  # s within which a dead peer must have been noticed: after three keepalives
+MEND = 60.0  # s for the agent to come back afterwards
+BOUNDED = 30.0  # s within which a request has an answer; it waits 5 s for an agent that reconnects
+SILENT = "nothing came from the peer during three keepalive periods"
 MIB = 2**20
 GIB = 2**30
 BUDGET = 32 * MIB  # of each program, for buffers
 RECONNECTS = 2000
+AT_REST = 3.0  # s that a side that closes waits for the other at the most, and some more
+LOADED = 600.0  # s for anything that moves much, among all the rest
 STREAM = "openssl enc -aes-128-ctr -K 00 -iv 00 -in /dev/zero 2>/dev/null | head -c {size}"
 
 
@@ -49,6 +52,10 @@ class FaultTests(harness.TowerTestCase):
         wait_for("the way into alpha", self.works, MEND)
         self.assertEqual(self.jane.get(PODS).status, 200)
 
+    def wait_for_reason(self, program: Program) -> None:
+        """Return once a program has said that it noticed by its keepalives."""
+        wait_for(f"{program.name} to say why", lambda: SILENT in program.output())
+
     def check_bounded(self) -> float:
         """Ask while there is no way in: a Status comes, in bounded time; return how long it took, s."""
         began = time.monotonic()
@@ -63,15 +70,26 @@ class FaultTests(harness.TowerTestCase):
     def test_agent_killed(self) -> None:
         """An agent that dies leaves a clear answer, and a new one mends it."""
         self.agent.program.kill()
-        self.assertLess(self.check_bounded(), WAIT_FOR_AGENT + 2)
+        self.assertLess(self.check_bounded(), BOUNDED)
         self.agent.program.start()
         self.mended()
 
     def test_agent_restarts_within_the_wait(self) -> None:
         """A request that meets a reconnecting agent waits for it and succeeds."""
         self.agent.program.kill()
+        wait_for("the end of its tunnel", lambda: not self.relay.open)
+        self.relay.stall()
+        before = self.relay.accepted
         self.agent.program.start()
-        self.assertEqual(self.jane.get(PODS).status, 200)
+        wait_for("the agent to dial", lambda: self.relay.accepted > before)
+        statuses: list[int] = []
+        asking = threading.Thread(target=lambda: statuses.append(self.jane.get(PODS).status), daemon=True)
+        asking.start()
+        time.sleep(0.5)
+        self.assertEqual(statuses, [])
+        self.relay.flow()
+        asking.join(MEND)
+        self.assertEqual(statuses, [200])
 
     def test_proxy_killed(self) -> None:
         """After kill -9 of the proxy the agent comes back by itself and credentials still work."""
@@ -84,8 +102,9 @@ class FaultTests(harness.TowerTestCase):
         with Following(self.jane) as log:
             log.lines(1)
             self.agent.program.pause()
-            self.assertLess(log.seconds_until_over(NOTICE), NOTICE)
-        self.assertLess(self.check_bounded(), WAIT_FOR_AGENT + 2)
+            log.seconds_until_over(NOTICE)
+        self.wait_for_reason(self.tower.proxy)
+        self.assertLess(self.check_bounded(), BOUNDED)
         self.agent.program.resume()
         self.mended()
 
@@ -93,6 +112,7 @@ class FaultTests(harness.TowerTestCase):
         """A proxy that stands still is noticed by the agent, which is back when the proxy is."""
         self.tower.proxy.pause()
         wait_for("the agent to notice", lambda: not self.agent.ready(), NOTICE)
+        self.wait_for_reason(self.agent.program)
         self.tower.proxy.resume()
         self.mended()
 
@@ -101,9 +121,11 @@ class FaultTests(harness.TowerTestCase):
         with Following(self.jane) as log:
             log.lines(1)
             self.relay.stall()
-            self.assertLess(log.seconds_until_over(NOTICE), NOTICE)
+            log.seconds_until_over(NOTICE)
         wait_for("the agent to notice", lambda: not self.agent.ready(), NOTICE)
-        self.assertLess(self.check_bounded(), WAIT_FOR_AGENT + 2)
+        for program in (self.tower.proxy, self.agent.program):
+            self.wait_for_reason(program)
+        self.assertLess(self.check_bounded(), BOUNDED)
         self.relay.flow()
         self.mended()
 
@@ -143,7 +165,7 @@ class FaultTests(harness.TowerTestCase):
         wait_for("more requests", lambda: len(statuses) > seen + 100)
         ending.set()
         for each in threads:
-            each.join(20)
+            each.join(MEND)
         self.assertEqual(set(statuses), {200})
 
     def test_reconnects(self) -> None:
@@ -153,7 +175,10 @@ class FaultTests(harness.TowerTestCase):
         halfway = [(each.descriptors(), each.memory()) for each in programs]
         self.reconnect(RECONNECTS // 2)
         for program, (descriptors, memory) in zip(programs, halfway, strict=True):
-            self.assertEqual(program.descriptors(), descriptors, program.name)
+            wait_for(
+                f"{program.name} to have {descriptors} descriptors, not {program.descriptors()}",
+                lambda: program.descriptors() <= descriptors,  # noqa: B023 (called at once)
+            )
             self.assertLess(program.memory() - memory, 2 * MIB, program.name)
 
     def reconnect(self, times: int) -> None:
@@ -163,7 +188,8 @@ class FaultTests(harness.TowerTestCase):
             self.relay.cut()
             self.come_back(before)
         self.mended()
-        time.sleep(harness.KEEPALIVE)
+        wait_for("the end of what was cut", lambda: self.relay.open == 1)
+        time.sleep(AT_REST)
 
     def come_back(self, before: int) -> None:
         """Have the agent dial at once, and wait until its tunnel is up again."""
@@ -189,7 +215,7 @@ class LoadTests(harness.TowerTestCase):
         """20 logs, 20 watches, an upload and an exec go on while a 1 GiB download's reader stands still."""
         programs = (self.tower.proxy, self.agent.program)
         warm = Exec(self.jane.kubeconfig, STREAM.format(size=64 * MIB))
-        self.assertEqual(warm.digest(60), digest_of(64 * MIB))
+        self.assertEqual(warm.digest(LOADED), digest_of(64 * MIB))
         before = [each.memory() for each in programs]
 
         logs = [Following(self.jane) for _ in range(20)]
@@ -201,14 +227,14 @@ class LoadTests(harness.TowerTestCase):
 
         download = Exec(self.jane.kubeconfig, STREAM.format(size=GIB))
         self.addCleanup(download.close)
-        wait_for("some of the download", lambda: download.size > 64 * MIB, 30)
+        wait_for("some of the download", lambda: download.size > 64 * MIB, LOADED)
         download.pause()
-        wait_for("the download to stand still", lambda: still(download), 10, 0)
+        wait_for("the download to stand still", lambda: still(download), LOADED, 0)
         try:
             upload = Exec(self.jane.kubeconfig, "sha256sum", STREAM.format(size=128 * MIB))
-            self.assertEqual(upload.text(60).split()[0], digest_of(128 * MIB))
+            self.assertEqual(upload.text(LOADED).split()[0], digest_of(128 * MIB))
             echo = Exec(self.jane.kubeconfig, "cat", "echo through")
-            self.assertEqual(echo.text(20), "through\n")
+            self.assertEqual(echo.text(LOADED), "through\n")
             for log in logs:
                 log.lines(10)
             name = f"seen-{os.getpid()}"
@@ -227,7 +253,7 @@ class LoadTests(harness.TowerTestCase):
                 self.assertLess(program.memory() - size, BUDGET, program.name)
         finally:
             download.resume()
-        self.assertEqual(download.digest(180), digest_of(GIB))
+        self.assertEqual(download.digest(LOADED), digest_of(GIB))
         for log in logs:
             log.lines(1)
 
@@ -357,6 +383,9 @@ def still(download: Exec) -> bool:
 def digest_of(size: int) -> str:
     """Return the SHA-256 of the first *size* bytes of the stream that the tests send."""
     done = subprocess.run(
-        ["sh", "-c", f"{STREAM.format(size=size)} | sha256sum"], check=True, capture_output=True, timeout=60
+        ["sh", "-c", f"{STREAM.format(size=size)} | sha256sum"],
+        check=True,
+        capture_output=True,
+        timeout=LOADED,
     )
     return done.stdout.split()[0].decode()

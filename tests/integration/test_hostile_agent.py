@@ -27,7 +27,7 @@ from .backends import Backend
 from .neighbours import Neighbour, Pings
 from .offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
 from .person import Person
-from .programs import wait_for
+from .programs import PATIENCE, wait_for
 from .raw_peer import (
     ADJUST,
     CLOSE,
@@ -50,15 +50,17 @@ MIB = 2**20
 
 
 class Bench:
-    """One proxy for all of these tests: what was done to it before may not matter.
+    """One proxy for many of these tests: what was done to it before may not matter.
 
+    :param options: of the proxy, beside the usual.
     :ivar neighbour: has a credential for the cluster `good`, whose agent behaves.
     :ivar victim: has one for `evil`, whose agent is the test.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.tower = harness.Tower(folder)
+        self.tower.proxy = self.tower.proxy_program(*options)
         self.backend = Backend(folder, "good")
         self.key = KeyPair.generate()
 
@@ -67,7 +69,7 @@ class Bench:
         tower = self.tower
         tower.start()
         self.backend.start()
-        self.good = tower.add("good", self.backend.kubeconfig("good"))
+        self.good = tower.add("good", self.backend.kubeconfig("good"), harness.PATIENT)
         self.neighbour = tower.person("good", "jane")
         tower.tower("cluster", "add", "evil")
         words = shlex.split(tower.tower("join", "evil"))
@@ -90,9 +92,9 @@ class Bench:
 
 
 @functools.cache
-def bench() -> Bench:
-    """Return the one bench of this run, which ends with the process."""
-    made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")))
+def bench(*options: str) -> Bench:
+    """Return the one bench of this run whose proxy has these options; it ends with the process."""
+    made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")), *options)
     owner = os.getpid()
     atexit.register(lambda: made.stop() if os.getpid() == owner else None)
     made.start()
@@ -128,7 +130,7 @@ class Asking:
 
     def answer(self) -> int:
         """Wait for the answer, and return its status."""
-        self._thread.join(20)
+        self._thread.join(PATIENCE)
         return self.status
 
     def close(self) -> None:
@@ -141,11 +143,17 @@ class Asking:
 
 
 class HostileAgentTestCase(SynchronousTestCase):
-    """What the tests here have in common."""
+    """What the tests here have in common.
+
+    :cvar options: of the proxy.  It has patience, so that an agent is dropped for what it says, and not
+        because this process, or the proxy itself, was slow for a while.
+    """
+
+    options: tuple[str, ...] = (harness.PATIENT,)
 
     def setUp(self) -> None:
         """Begin to watch: nobody else may notice, and the proxy may not grow."""
-        self.bench = bench()
+        self.bench = bench(*self.options)
         self.proxy = self.bench.tower.proxy
         self.before = len(self.proxy.output())
         self.tunnel = self.tunnel_of_good()
@@ -177,7 +185,7 @@ class HostileAgentTestCase(SynchronousTestCase):
             peer.end()
         peer.close()
         line = f"agent of evil at {host}:{port} is gone: " if known else f"{host}:{port} was not let in: "
-        wait_for(f"the line {line!r}{reason}", lambda: line in self.said(), 5)
+        wait_for(f"the line {line!r}{reason}", lambda: line in self.said())
         said = re.findall(re.escape(line) + ".*", self.said())[0]
         self.assertRegex(said, reason, what)
 
@@ -281,7 +289,7 @@ class StreamTests(HostileAgentTestCase):
     def test_upload_into_the_void(self) -> None:
         """A window of 4 GiB and an agent that reads nothing: the upload stands still, and so does memory."""
         asking, peer, _ = self.asked(window=MOST, longest=MOST, method="PUT", size=256 * MIB)
-        wait_for("joe's upload to stand still", lambda: self.stands_still(asking), 10, 0.2)
+        wait_for("joe's upload to stand still", lambda: self.stands_still(asking), every=0.2)
         self.assertEqual(asking.status, 0)
         peer.close()
         self.assertNotIn(asking.answer(), (0, 200))
@@ -483,10 +491,13 @@ class KeyExchangeTests(HostileAgentTestCase):
 class StallTests(HostileAgentTestCase):
     """Agents that begin and do not go on."""
 
+    options = ()
+
     def test_partial_packet(self) -> None:
         """A packet that does not end is no sign of life, and costs at most its buffer."""
-        peers = [self.bench.peer() for _ in range(10)]
-        for peer in peers:
-            peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))
+        peers = []
+        for _ in range(10):
+            peers.append(peer := self.bench.peer())
+            peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))  # at once: it may not be silent
         for peer in peers:
             self.assertDropped(peer, "nothing came from the peer")

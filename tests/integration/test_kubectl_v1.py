@@ -12,7 +12,8 @@ from .matrix import Matrix
 from .member import Member, kubectls, member
 from .old_peers import OldAgent, OldProxy
 from .person import Person
-from .programs import LOOPBACK, Program, free_port, script
+from .ports import free_port
+from .programs import LOOPBACK, Program, script
 
 NAMESPACE = "/api/v1/namespaces/kube-system"
 TOKEN = "an-old-token-of-some-length"

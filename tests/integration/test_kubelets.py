@@ -28,7 +28,7 @@ from .programs import LOOPBACK
 
 DAY = 86400.0
 TOKEN = "what-the-proxy-keeps-for-beta"
-PATIENCE = 20.0  # s for an answer
+PATIENCE = 60.0  # s for an answer
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -15,9 +15,10 @@ from .member import Member, member
 from .old_peers import OldAgent
 from .person import Answer, Person
 from .plain_service import COOKIE, WEBSOCKET, PlainService
-from .programs import LOOPBACK, free_ports, is_free, wait_for
+from .ports import PARTNER as OFFSET
+from .ports import is_free
+from .programs import LOOPBACK, wait_for
 
-OFFSET = 10_000
 TARGET = "/clusters/alpha/targets/kubesphere"
 NAMESPACES = "/api/v1/namespaces"
 
@@ -27,14 +28,6 @@ HEAD = (
     b"X-Forwarded-For: 1.2.3.4\r\nAuthorization: Basic YWRtaW46UEBzc3cwcmQ=\r\n"
     b"Cookie: a=b; %b\r\nImpersonate-User: root\r\n\r\n" % COOKIE.encode()
 )
-
-
-def ports_with_others() -> range:
-    """Return loopback ports for clusters of which those for KubeSphere are free, too."""
-    while True:
-        ports = free_ports(4)
-        if ports[-1] + OFFSET < 65536 and all(is_free(port + OFFSET) for port in ports):
-            return ports
 
 
 class KubeSphereTestCase(harness.TowerTestCase):
@@ -56,7 +49,7 @@ class KubeSphereTestCase(harness.TowerTestCase):
     def new_tower(self) -> harness.Tower:
         """Return one with the options."""
         tower = super().new_tower()
-        ports = tower.cluster_ports = ports_with_others()
+        ports = tower.cluster_ports
         first, last = ports[0] + OFFSET, ports[-1] + OFFSET
         tower.proxy = tower.proxy_program(*(each.format(first=first, last=last) for each in self.options))
         return tower

@@ -40,7 +40,8 @@ from .node_fleet_kit import (
     works,
 )
 from .person import Answer, Person
-from .programs import LOOPBACK, free_port, has_ipv6, is_ready, wait_for
+from .ports import free_port
+from .programs import LOOPBACK, has_ipv6, is_ready, wait_for
 from .sshd import Sshd
 
 MIB = 2**20

@@ -34,8 +34,8 @@ from .sshd import SSHD, Sshd, write_key
 
 reactor: Any = _reactor
 
-PATIENCE = 60.0  # s for one test
-CAME_UP = 20.0  # s for what should be there to be there
+PATIENCE = 300.0  # s for one test
+CAME_UP = 60.0  # s for what should be there to be there
 DAY = 86400.0
 
 

@@ -12,7 +12,8 @@ from typing import ClassVar
 from twisted.trial.unittest import SynchronousTestCase
 
 from .conch_list import ALL, CHANGED, ROUNDS
-from .programs import Program, free_port, wait_for
+from .ports import free_port
+from .programs import Program, wait_for
 
 MOST_MEMORY = 60 * 1024  # B for each node
 SOON = 15.0  # s

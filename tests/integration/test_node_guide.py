@@ -16,11 +16,12 @@ from .guide import DOCS, Guide, path_with
 from .harness import KEEPALIVE, Tower
 from .member import kubectls, member
 from .node_fleet_kit import look_now
-from .programs import free_port, wait_for
+from .ports import free_port
+from .programs import wait_for
 from .sshd import Sshd
 
 PAGE = "node-tunnels.md"
-LOOK = 40.0  # s, twice the time between two looks at the list, and some more
+LOOK = 90.0  # s for the list to be looked at, which is every 15 s
 NODES = 3
 FIRST = (
     "The key",

@@ -39,8 +39,9 @@ from tower.listening import listen
 from tower.nodes.node import Node
 from tower.pipes import Receiver, Splice
 
-from .programs import LOOPBACK, free_port
-from .ssh_ends import MIB, Echoed
+from .ports import free_port
+from .programs import LOOPBACK
+from .ssh_ends import KEEPALIVE, MIB, Echoed
 from .sshd import SSHD, Sshd, write_key
 
 reactor: Any = _reactor
@@ -49,12 +50,14 @@ LOOPBACK_6 = "::1"
 DATA = random.Random(6).randbytes(8 * MIB)
 EVERY_TYPE = ("ed25519", "ecdsa", "ecdsa384", "ecdsa521", "rsa")
 OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+UNANSWERED = 3  # keepalives after which sshd gives us up
+RESOLVED = 60.0  # s for a name that is none, where nobody answers for it
 
 
 class NodeTestCase(TestCase):
     """Has a folder, a key in it, an echo service, and whatever servers the test starts."""
 
-    timeout = 60
+    timeout = 600
 
     def setUp(self) -> None:
         """Make them."""
@@ -130,7 +133,7 @@ class NodeTestCase(TestCase):
             login,
             Budget(32 * MIB),
             epoch=reactor.seconds,
-            **{"keepalive": 0.5, "dial": dial, **named},
+            **{"keepalive": KEEPALIVE, "dial": dial, **named},
         )
         if limits is not None:
             tunnel._limits = limits
@@ -368,7 +371,7 @@ class StreamTests(NodeTestCase):
     async def refused(self, tunnel: NodeTunnel, host: str = LOOPBACK, port: int = 1) -> StreamRefused:
         """Return how a stream is refused."""
         with self.assertRaises(StreamRefused) as caught:
-            await tunnel.dial(host, port)
+            await tunnel.dial(host, port, RESOLVED)
         refused: StreamRefused = caught.exception
         return refused
 
@@ -472,9 +475,13 @@ class EndTests(NodeTestCase):
 
     async def test_idle(self) -> None:
         """Keepalives of both sides are answered, so an idle tunnel lives."""
-        server = self.sshd(ClientAliveInterval="1", ClientAliveCountMax="1")
-        tunnel = await self.open(server, keepalive=0.3)
-        await deferLater(reactor, 3.5)
+        server = self.sshd(ClientAliveInterval="1", ClientAliveCountMax=str(UNANSWERED))
+        tunnel = await self.open(server, keepalive=1.0)
+        assert tunnel._tunnel is not None
+        ssh: Any = tunnel._tunnel._ssh
+        before = ssh.opener.packets
+        await deferLater(reactor, UNANSWERED + 2.0)  # long enough for either to give up
+        await self.until(lambda: ssh.opener.packets >= before + UNANSWERED + 2)
         self.assertTrue(tunnel.is_open)
         self.assertEqual(await self.echoed(tunnel, b"alive"), b"alive")
 

@@ -31,8 +31,9 @@ from .raw_peer import CLOSE, CONFIRM, OPEN, REFUSE, Gone, number
 from .test_hostile_agent import Asking
 
 MIB = 2**20
-HANDSHAKE = 10.0  # s that an agent has until its config
-SOON = 3.0  # s in which a connection is closed that has no future
+LATE = 4.0  # s after which a config comes; an agent has ten
+HANDSHAKE = 10.0  # s that a handshake with an API server may take
+SOON = 8.0  # s in which a connection is closed that has no future: that is not for its config to come
 
 SECRET = "s3cret-of-no-agent"
 
@@ -92,7 +93,7 @@ class OldAgentTestCase(SynchronousTestCase):
 
     def assertLogged(self, pattern: str) -> None:
         """The log says so about one who was not let in, or about a tunnel of beta's."""
-        wait_for(f"the line {pattern!r}", lambda: re.search(pattern, self.said()), 5)
+        wait_for(f"the line {pattern!r}", lambda: re.search(pattern, self.said()))
 
     def asked(self, peer: RawOldAgent, method: str = "GET", size: int = 0) -> tuple[Asking, RawServer]:
         """Have joe ask; return his request, and the API server of the channel that is opened for it."""
@@ -132,16 +133,16 @@ class ConfigTests(OldAgentTestCase):
         )
         half.frame(packet[: len(packet) // 2])
         began = time.monotonic()
-        while time.monotonic() - began < HANDSHAKE - 3:
+        while time.monotonic() - began < LATE:
             chatty.say(b"\x02" + NS(b"wait for me"))
             time.sleep(0.5)
         self.registered(late)
         for peer in (silent, mute, half, chatty):
             with contextlib.suppress(Gone):
                 peer.end()
-            self.assertLess(time.monotonic() - began, HANDSHAKE + SOON)
         self.assertServes(late)
-        self.assertLogged("was not let in: not authenticated within 10 s")
+        reason = "was not let in: not authenticated within 10 s"
+        wait_for(f"four times {reason!r}", lambda: self.said().count(reason) == 4)
 
     def test_garbage(self) -> None:
         """What is no config is answered in words, closed, and shown nowhere."""
@@ -395,7 +396,7 @@ class ServerTests(OldAgentTestCase):
         asking, server = self.asked(peer)
         began = time.monotonic()
         with contextlib.suppress(Gone, TimeoutError):
-            while not asking.status and time.monotonic() - began < HANDSHAKE + SOON:
+            while not asking.status and time.monotonic() - began < 3 * HANDSHAKE:
                 peer.ask(PING)
                 peer.answered()
                 threading.Event().wait(0.2)

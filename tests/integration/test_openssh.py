@@ -24,8 +24,8 @@ from tower.connecting import ConnectFailed, connect
 from tower.listening import listen
 from tower.pipes import Splice
 
-from .programs import free_port
-from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Proxy, dial, echoed, finish
+from .ports import free_port
+from .ssh_ends import CLUSTER, KEEPALIVE, LOOPBACK, MIB, AgentEnd, Proxy, dial, echoed, finish
 from .ssh_programs import Program
 
 reactor: Any = _reactor
@@ -36,12 +36,13 @@ EXCHANGES = (b"curve25519-sha256", b"curve25519-sha256@libssh.org")
 DATA = random.Random(1).randbytes(16 * MIB)
 ROOMY = Limits(handshake=30)
 OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+UNANSWERED = 3  # keepalives after which ssh gives us up
 
 
 class FolderTestCase(TestCase):
     """Has a folder of its own that anybody may pass through."""
 
-    timeout = 60
+    timeout = 900
 
     def setUp(self) -> None:
         """Make the folder."""
@@ -75,9 +76,9 @@ class ClientTests(FolderTestCase):
         self.key = KeyPair.generate()
         self.key_file = self.write("key", self.key.to_openssh())
 
-    def proxy(self, limits: Limits) -> Proxy:
+    def proxy(self, limits: Limits, keepalive: float = KEEPALIVE) -> Proxy:
         """Start a proxy that knows the key."""
-        proxy = Proxy(reactor, limits)
+        proxy = Proxy(reactor, limits, keepalive)
         self.addCleanup(lambda: Deferred.fromCoroutine(proxy.stop()))
         proxy.gate.enrolled.add((CLUSTER, self.key.fingerprint))
         return proxy
@@ -139,11 +140,16 @@ class ClientTests(FolderTestCase):
 
     async def test_keepalives(self) -> None:
         """Both sides' keepalives are answered, so an idle connection lives and its round trip is known."""
-        proxy = self.proxy(ROOMY)
-        ssh = self.ssh(proxy, None, "ServerAliveInterval=1", "ServerAliveCountMax=1")
-        await deferLater(reactor, 3.5, lambda: None)
+        proxy = self.proxy(ROOMY, 1.0)
+        ssh = self.ssh(proxy, None, "ServerAliveInterval=1", f"ServerAliveCountMax={UNANSWERED}")
+        while not (proxy.ends and hasattr(proxy.ends[0], "changes")):  # let in
+            await deferLater(reactor, 0.05, lambda: None)
         (end,) = proxy.ends
-        self.assertFalse(ssh.ended.called)
+        before = end.opener.packets
+        await deferLater(reactor, UNANSWERED + 2.0, lambda: None)  # long enough for either to give up
+        while end.opener.packets < before + UNANSWERED + 2:
+            await deferLater(reactor, 0.05, lambda: None)
+        self.assertFalse(ssh.ended.called, ssh.err.decode())
         self.assertIsNotNone(end.round_trip)
         await ssh.stop()
 
@@ -207,7 +213,7 @@ class ServerTests(FolderTestCase):
         assert SSHD is not None
         self.program = Program([SSHD, "-D", "-e", "-f", config_file], uid=self.uid)
         self.addCleanup(lambda: Deferred.fromCoroutine(self.program.stop()))
-        for _ in range(100):
+        for _ in range(600):
             try:
                 (await connect(reactor, LOOPBACK, port)).abort()
             except ConnectFailed:

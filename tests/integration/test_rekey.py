@@ -29,7 +29,7 @@ reactor: Any = installed
 #: Each way, B.
 SIZE = 1 << 30
 LIMITS = Limits(rekey_bytes=1 << 20)
-TIMEOUT = 240.0
+TIMEOUT = 1800.0
 BLOCK = os.urandom(1 << 20)
 
 

@@ -21,11 +21,12 @@ from tower.pki import self_signed
 
 from .harness import Tower
 from .old_peers import gopeer
-from .programs import LOOPBACK, clean_environment, free_port, is_free, wait_for
+from .ports import PARTNER as OFFSET
+from .ports import free_ports
+from .programs import LOOPBACK, clean_environment, wait_for
 
 CLUSTERS = 300
 AGENTS = 200  # of one cluster
-OFFSET = 10_000  # of a cluster's port for KubeSphere
 DAY = 86400.0
 PATIENCE = 40.0  # s
 BASE = "/apis/cluster.kubesphere.io/v1alpha1"
@@ -81,8 +82,7 @@ class FleetTests(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.tower = Tower(self.folder)
         self.addCleanup(self.tower.stop)
-        ports = self.tower.cluster_ports = two_free_ranges(CLUSTERS)
-        self.tower.secure_port = free_port({*range(ports.start, ports.stop + OFFSET), self.tower.port})
+        ports = self.tower.cluster_ports = free_ports(CLUSTERS)
         plain = f"--kubesphere-ports={ports.start + OFFSET}-{ports.stop - 1 + OFFSET}"
         self.tower.proxy = self.tower.proxy_program(plain)
         self.tower.start()
@@ -216,12 +216,3 @@ class FleetTests(SynchronousTestCase):
         items = self.admin.ask("GET", "/clusters")["items"]
         conditions = [each for item in items for each in item["status"]["conditions"]]
         return {each["status"] for each in conditions if each["type"] == "AgentAvailable"}
-
-
-def two_free_ranges(count: int) -> range:
-    """Return so many free loopback ports in a row whose partners, 10000 above, are free too."""
-    for first in range(12_000, 22_000, count):
-        ports = range(first, first + count)
-        if all(is_free(port) and is_free(port + OFFSET) for port in ports):
-            return ports
-    raise AssertionError("there are no free ports here")

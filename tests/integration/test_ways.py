@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable
 
 from . import harness
-from .programs import LOOPBACK, Program, free_port, has_ipv6, script, wait_for
+from .ports import free_port
+from .programs import LOOPBACK, Program, has_ipv6, script, wait_for
 
 MIB = 2**20
-TIMEOUT = 30.0  # s
+TIMEOUT = 300.0  # s
 NAME = "tower.test"  # that only the CONNECT proxy can resolve
 
 
@@ -168,7 +169,7 @@ class ForwardTests(harness.TowerTestCase):
 def accepts(port: int) -> bool:
     """Say whether a loopback port takes connections."""
     try:
-        socket.create_connection((LOOPBACK, port), 1).close()
+        socket.create_connection((LOOPBACK, port), TIMEOUT).close()
     except OSError:
         return False
     return True

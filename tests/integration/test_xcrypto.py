@@ -37,7 +37,7 @@ OFTEN = Limits(handshake=30, rekey_bytes=MIB)
 class XCryptoTests(TestCase):
     """One program for both roles, built from source."""
 
-    timeout = 120
+    timeout = 1800
 
     def setUp(self) -> None:
         """Build the program, which Go does once, and make keys."""
@@ -46,7 +46,7 @@ class XCryptoTests(TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="tower-xcrypto-"))
         self.addCleanup(shutil.rmtree, self.folder)
         self.program = str(self.folder / "xcrypto")
-        subprocess.run([GO, "build", "-o", self.program, "."], cwd=SOURCE, check=True, timeout=300)
+        subprocess.run([GO, "build", "-o", self.program, "."], cwd=SOURCE, check=True, timeout=1200)
         self.key, self.host_key = KeyPair.generate(), KeyPair.generate()
 
     def finish(self, end: AgentEnd) -> Deferred[None]:

@@ -16,7 +16,7 @@ MIB = 2**20
 PIECE = 64 * 1024  # B
 RATE = 12 * MIB  # B/s at which users read and write, so that it takes its time
 SIZE = 96 * MIB  # B, in each direction
-PATIENCE = 30.0  # s
+PATIENCE = 60.0  # s
 
 
 class Use:
@@ -55,6 +55,10 @@ class Use:
     def wait_for_middle(self, timeout: float) -> None:
         """Return when something has moved, in time."""
         wait_for(f"the middle of {self}", lambda: self.moved > MIB, timeout)
+
+    def wait_for_more(self, moved: int, timeout: float) -> None:
+        """Return when more has moved than was then, or it is over."""
+        wait_for(f"more of {self}", lambda: self.moved > moved or self._outcome, timeout)
 
     def result(self, timeout: float) -> str:
         """Return how it ended, in time: ``whole``, or what is wrong."""

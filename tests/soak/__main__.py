@@ -23,7 +23,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.integration.harness import Agent, Tower
 from tests.integration.old_peers import OldAgent
-from tests.integration.programs import LOOPBACK, NotInTimeError, Program, free_port, is_free, wait_for
+from tests.integration.ports import free_port, is_free
+from tests.integration.programs import LOOPBACK, NotInTimeError, Program, wait_for
 from tests.integration.relay import Relay
 from tests.integration.sshd import Sshd, write_key
 from tests.soak.growth import Samples
