@@ -179,7 +179,7 @@ class NodeClustersTests(SynchronousTestCase):
         """Nodes that nobody vouched for are left when somebody does not; all others stay."""
         self.add(host_keys="insecure-ignore")
         running: Any = self.nodes.get("beta")
-        good, bad, lost = nodes = [Node(f"192.0.2.{number}") for number in (1, 2, 3)]
+        good, bad, lost, known = nodes = [Node(f"192.0.2.{number}") for number in (1, 2, 3, 4)]
         updates: list[list[Node]] = []
         tunnels = SimpleNamespace(
             nodes=nodes,
@@ -198,10 +198,10 @@ class NodeClustersTests(SynchronousTestCase):
         hosts.write_text(f"192.0.2.1 {lines[0]}\n192.0.2.2 {lines[0]}\n")
         self.change(host_keys="known-hosts", known_hosts=str(hosts))
         self.assertIs(self.nodes.get("beta"), running)
-        self.assertEqual(updates, [[good], nodes])
+        self.assertEqual(updates, [[good, known], nodes])
         hosts.write_text("")
         self.change(host_keys="accept-new")
-        self.assertEqual(updates[2:], [[good, bad], nodes])
+        self.assertEqual(updates[2:], [[good, bad, known], nodes])
         running.tunnels = real
 
     def test_another_key(self) -> None:

@@ -273,7 +273,7 @@ class NodeCluster:
         self._take_cloud()
         nodes = await self._nodes()
         self._known.remember(nodes)
-        self._vouching.keep(nodes)
+        self._vouching.keep([*nodes, *self.tunnels.nodes])
         return nodes
 
     def _tunnel(self, node: Node) -> NodeTunnel:
