@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish
 from tests.cloud.pumped import PumpedClock
-from tests.cloud.standins.aws import AWS, CONNECT_PATH, EC2_PATH, KEY, REGION, SECRET, STS_PATH, Machine
+from tests.cloud.standins.aws import (
+    AWS,
+    CONNECT_PATH,
+    EC2_PATH,
+    KEY,
+    OIDC_PATH,
+    PORTAL_PATH,
+    REGION,
+    SECRET,
+    STS_PATH,
+    Machine,
+)
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS as Provider
 from tower.cloud.aws.provider import Instances, Zones
@@ -29,6 +40,7 @@ A, B, C = "i-0a0a0a0a0a0a0a0a0", "i-0b0b0b0b0b0b0b0b0", "i-0c0c0c0c0c0c0c0c0"
 def overrides(host: str = HOST) -> str:
     """Return the sections that lead to the stand-in at *host*."""
     places = {"ec2": EC2_PATH, "ec2-instance-connect": CONNECT_PATH, "sts": STS_PATH}
+    places |= {"portal.sso": PORTAL_PATH, "oidc": OIDC_PATH}
     return "".join(
         f'[ServiceOverride "{service}"]\nService = {service}\nRegion = {REGION}\n'
         f"URL = {host}{path}\nSigningRegion = {REGION}\n"
@@ -50,11 +62,16 @@ def public_key(kind: str = "ssh-ed25519", length: int = 32, fill: int = 7) -> by
 
 
 class AWSTestCase(SynchronousTestCase):
-    """Three instances: one with everything, one with less, one that is stopped."""
+    """Three instances: one with everything, one with less, one that is stopped.
+
+    :cvar make_clock: makes the clock of all.
+    """
+
+    make_clock: Callable[[], PumpedClock] = PumpedClock
 
     def setUp(self) -> None:
         """Start them."""
-        self.clock = PumpedClock()
+        self.clock = type(self).make_clock()
         self.keys: list[tuple[str, str]] = []
         self.aws = AWS(
             self.clock,

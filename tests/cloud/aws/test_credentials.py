@@ -19,8 +19,8 @@ from tests.cloud.standins.aws import (
 )
 from tests.cloud.standins.rest import Fault, Reply
 from tower.cloud.aws.credentials import Environment, NoCredentials
+from tower.cloud.aws.given import read_json_credentials
 from tower.cloud.aws.provider import Instances
-from tower.cloud.aws.roles import read_json_credentials
 from tower.cloud.errors import CloudError
 
 NOBODY: dict[str, str] = {}
@@ -266,8 +266,8 @@ class ProfilesTest(SourcesTestCase):
     def test_not_done(self) -> None:
         """What Tower does not do, and what leads nowhere, is an error that says so."""
         for text, wanted in {
-            "credential_process = /bin/x": "profile node has credential_process, which Tower does not do",
-            "sso_session = x": "profile node has sso_session, which Tower does not do",
+            "login_session = x": "profile node has login_session, which Tower does not do",
+            "sso_session = x": "profile node has no aws_access_key_id",
             f"role_arn = {OTHER_ROLE}": "node has role_arn, but no source_profile or credential_source",
             f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "wants a code of a device",
             f"role_arn = {OTHER_ROLE}\nsource_profile = nobody": "profile nobody has no credentials",

@@ -1,4 +1,4 @@
-"""Profiles, as AWS's own tools have them: keys, or a role and who may take it on.
+"""Profiles, as AWS's own tools have them: a role and who may take it on, keys, a sign-in, or a program.
 
 A profile is a section of the *credentials file* (``[name]``) and of the *configuration file*
 (``[profile name]``); what both say counts as in the former.  The files are read anew each time.  No error
@@ -8,21 +8,27 @@ shows what stands in them.
 from __future__ import annotations
 
 import configparser
+import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from attrs import frozen
 
 from tower.cloud.aws.credentials import ISource, NoCredentials, read_small
+from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.signing import AWSCredentials
+from tower.cloud.aws.sso import SignedIn
 
 DEFAULT = "default"
 
 #: Most roles that are taken on one for another.
 DEPTH_LIMIT = 5
 
-#: What a profile may have in place of keys, and Tower does not do: it runs no programs and asks nobody.
-_NOT_DONE = ("credential_process", "sso_session", "sso_start_url", "mfa_serial", "login_session")
+#: What a profile may have in place of keys, and Tower does not do: it asks nobody.
+_NOT_DONE = ("mfa_serial", "login_session")
+
+_SIGN_IN = ("sso_start_url", "sso_region", "sso_account_id", "sso_role_name")
 
 
 @frozen
@@ -63,9 +69,48 @@ class Files:
                 found |= {key: value.strip() for key, value in parser.items(section) if value}
         return found
 
+    def session(self, name: str) -> dict[str, str]:
+        """Return what the configuration file says of an SSO session; empty if it does not have it.
+
+        :raise NoCredentials: the file cannot be read.
+        """
+        parser, section = _read(self.config), f"sso-session {name}"
+        if parser is None or not parser.has_section(section):
+            return {}
+        return {key: value.strip() for key, value in parser.items(section) if value}
+
+    def may_name_programs(self) -> bool:
+        """Tell whether nobody but ourselves, and root, can write these files."""
+        for path in (self.config, self.credentials):
+            try:
+                found = path.stat()
+            except OSError:
+                continue
+            if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+                return False
+        return True
+
     def wrong(self, name: str, text: str) -> NoCredentials:
         """Return the error that says *text* about a profile."""
         return NoCredentials(f"credentials for AWS in {self.credentials}: profile {name} {text}")
+
+
+@frozen
+class Means:
+    """The ways in which a profile leads to credentials.
+
+    :ivar places: where else credentials may be, as ``credential_source`` calls them.
+    :ivar assume: takes on a role with credentials.
+    :ivar identify: takes on a role for the token in a file.
+    :ivar sign_in: has the credentials of a role given to whoever is signed in; gets the profile's name too.
+    :ivar run: runs a program; gets its line, and what to call it in errors.
+    """
+
+    places: Mapping[str, ISource]
+    assume: Callable[[AWSCredentials, Role], Awaitable[AWSCredentials]]
+    identify: Callable[[str, Role], Awaitable[AWSCredentials]]
+    sign_in: Callable[[SignedIn, str], Awaitable[AWSCredentials]]
+    run: Callable[[str, str], Awaitable[AWSCredentials]]
 
 
 class Profile:
@@ -73,9 +118,6 @@ class Profile:
 
     :param name: of the profile.
     :param wanted: it is an error if there is none, or no credentials in it.
-    :param places: where else credentials may be, as ``credential_source`` calls them.
-    :param assume: takes on a role with credentials.
-    :param identify: takes on a role for the token in a file.
     """
 
     def __init__(
@@ -84,16 +126,12 @@ class Profile:
         name: str,
         *,
         wanted: bool,
-        places: Mapping[str, ISource],
-        assume: Callable[[AWSCredentials, Role], Awaitable[AWSCredentials]],
-        identify: Callable[[str, Role], Awaitable[AWSCredentials]],
+        means: Means,
     ) -> None:
         self._files = files
         self._name = name
         self._wanted = wanted
-        self._places = places
-        self._assume = assume
-        self._identify = identify
+        self._means = means
 
     async def fetch(self) -> AWSCredentials | None:
         """See `ISource`."""
@@ -105,7 +143,9 @@ class Profile:
         found = await self._resolve(self._name, values, ())
         if found is None and self._wanted:
             raise self._files.wrong(
-                self._name, "has no aws_access_key_id and aws_secret_access_key, and no role_arn"
+                self._name,
+                "has no aws_access_key_id and aws_secret_access_key, no role_arn, no sso_account_id and no "
+                "credential_process",
             )
         return found
 
@@ -116,17 +156,15 @@ class Profile:
         keys = AWSCredentials(key, secret, values.get("aws_session_token", "")) if key and secret else None
         if not values.get("role_arn") or name in before:
             # A role's profile may name itself: then its own keys take it on.
-            if keys is None:
-                self._say_what_is_not_done(name, values)
-            return keys
+            return keys or await self._without_keys(name, values)
         if "mfa_serial" in values:
             raise self._files.wrong(name, "wants a code of a device (mfa_serial), which Tower does not have")
         if len(before) >= DEPTH_LIMIT:
             raise self._files.wrong(name, f"is behind more than {DEPTH_LIMIT} roles")
         role = Role(values["role_arn"], values.get("external_id", ""), values.get("role_session_name", ""))
         if token_file := values.get("web_identity_token_file"):
-            return await self._identify(token_file, role)
-        return await self._assume(await self._source(name, values, before), role)
+            return await self._means.identify(token_file, role)
+        return await self._means.assume(await self._source(name, values, before), role)
 
     async def _source(self, name: str, values: Mapping[str, str], before: tuple[str, ...]) -> AWSCredentials:
         """Return the credentials that take on a profile's role."""
@@ -138,21 +176,56 @@ class Profile:
         place = values.get("credential_source", "")
         if not place:
             raise self._files.wrong(name, "has role_arn, but no source_profile or credential_source")
-        if place not in self._places:
-            raise self._files.wrong(
-                name, f"has a credential_source that is none of {', '.join(self._places)}"
-            )
-        found = await self._places[place].fetch()
+        places = self._means.places
+        if place not in places:
+            raise self._files.wrong(name, f"has a credential_source that is none of {', '.join(places)}")
+        found = await places[place].fetch()
         if found is None:
             raise self._files.wrong(name, f"finds no credentials at {place}")
         return found
 
-    def _say_what_is_not_done(self, name: str, values: Mapping[str, str]) -> None:
-        if not self._wanted:
-            return
-        for each in _NOT_DONE:
-            if each in values:
-                raise self._files.wrong(name, f"has {each}, which Tower does not do: give it keys, or a role")
+    async def _without_keys(self, name: str, values: Mapping[str, str]) -> AWSCredentials | None:
+        # Those with neither account nor role are for tokens alone.
+        if "sso_account_id" in values or "sso_role_name" in values:
+            return await self._means.sign_in(self._signed_in(name, values), name)
+        if line := values.get("credential_process"):
+            if not self._files.may_name_programs():
+                raise self._files.wrong(
+                    name,
+                    "has credential_process, but others may write this file, or the configuration file, too: "
+                    "it must be ours or root's, and writable for nobody else",
+                )
+            return await self._means.run(line, f"credential_process of profile {name}")
+        if self._wanted:
+            for each in _NOT_DONE:
+                if each in values:
+                    raise self._files.wrong(
+                        name, f"has {each}, which Tower does not do: give it keys, or a role"
+                    )
+        return None
+
+    def _signed_in(self, name: str, values: Mapping[str, str]) -> SignedIn:
+        session = values.get("sso_session", "")
+        said = dict(values)
+        if session:
+            shared = self._files.session(session)
+            if not shared:
+                raise self._files.wrong(
+                    name, f"has sso_session {session}, which is not in {self._files.config}"
+                )
+            for key in _SIGN_IN[:2]:
+                if said.get(key, shared.get(key)) != shared.get(key):
+                    raise self._files.wrong(name, f"has another {key} than its sso_session {session}")
+            said |= shared
+        for key in _SIGN_IN:
+            if not said.get(key):
+                raise self._files.wrong(name, f"has no {key}")
+        if not REGION.fullmatch(said["sso_region"]):
+            raise self._files.wrong(name, "has an sso_region that is none")
+        if not re.fullmatch(r"[0-9]{12}", said["sso_account_id"], re.ASCII):
+            raise self._files.wrong(name, "has an sso_account_id that is none")
+        start_url, region, account, role = (said[key] for key in _SIGN_IN)
+        return SignedIn(start_url, region, account, role, session)
 
 
 def _read(path: Path) -> configparser.RawConfigParser | None:

@@ -9,14 +9,16 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, ICredentials
+from tower.cloud.aws.command import Command
 from tower.cloud.aws.config import EC2_SERVICE, INSTANCE_CONNECT, STS, AWSConfig
 from tower.cloud.aws.credentials import Chain, Environment, Given, ISource, NoCredentials
 from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
-from tower.cloud.aws.profiles import DEFAULT, Files, Profile, Role
+from tower.cloud.aws.profiles import DEFAULT, Files, Means, Profile, Role
 from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
 from tower.cloud.aws.signing import AWSCredentials
+from tower.cloud.aws.sso import IdentityCenter
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
 
@@ -32,7 +34,7 @@ class _Services:
 class Region:
     """One region of AWS, as a configuration and this machine's surroundings lead to it.
 
-    :param clock: of the reactor.
+    :param clock: the reactor; runs programs too.
     :param time_of_day: its ``seconds()`` count from the epoch.
     :ivar metadata: of the instance that we are on.
     """
@@ -119,9 +121,15 @@ class Region:
         name, files = self._profile_name(), self._files()
         is_named = bool(self.config.profile or self.config.credentials_file)
         wanted = is_named or bool(name or self._environ.get("AWS_SHARED_CREDENTIALS_FILE"))
-        profile = Profile(
-            files, name or DEFAULT, wanted=wanted, places=places, assume=assume, identify=identify
+        center = IdentityCenter(
+            self._session,
+            self._time_of_day,
+            self._home("~/.aws/sso/cache"),
+            lambda service, region: self.config.endpoint(service, region).url,
         )
+        run = Command(self._clock, self._environ).credentials
+        means = Means(places, assume, identify, center.credentials, run)
+        profile = Profile(files, name or DEFAULT, wanted=wanted, means=means)
         if is_named:
             # What a cluster's configuration names is meant, whatever account the environment is of.
             return [profile]

@@ -6,17 +6,14 @@ None of what they answer with is ever in an error but AWS's own word for what is
 from __future__ import annotations
 
 import ipaddress
-import json
-from calendar import timegm
 from collections.abc import Mapping
 from pathlib import Path
-from time import strptime
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 from xml.etree.ElementTree import Element
 
 from tower.cloud.aws.api import AWSAPI, read_error
 from tower.cloud.aws.credentials import NoCredentials, read_small
+from tower.cloud.aws.given import made_credentials, read_json_credentials
 from tower.cloud.aws.metadata import Metadata, NoMetadata
 from tower.cloud.aws.profiles import Role
 from tower.cloud.aws.signing import AWSCredentials
@@ -182,36 +179,8 @@ def read_assumed_role(root: Element, action: str) -> AWSCredentials:
     found = root.find(f"{action}Result/Credentials")
     if found is None:
         raise NoCredentials(f"{action}: the answer has no credentials")
-    names = ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
-    return _credentials([text_of(found, name) for name in names], action)
-
-
-def read_json_credentials(body: bytes, what: str) -> AWSCredentials:
-    """Return the credentials in an answer of the metadata service or of a container's endpoint.
-
-    :param what: for errors.
-    :raise NoCredentials: there are none in it.
-    """
-    try:
-        said: Any = json.loads(body)
-        if said.get("Code", "Success") != "Success":
-            raise NoCredentials(f"{what}: {str(said['Code'])[:60]}")
-        values = [str(said[name]) for name in ("AccessKeyId", "SecretAccessKey", "Token", "Expiration")]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise NoCredentials(f"{what}: the answer has none") from None
-    return _credentials(values, what)
-
-
-def _credentials(values: list[str], what: str) -> AWSCredentials:
-    key, secret, token, expiration = values
-    try:
-        # ISO 8601 in UTC; some services say fractions of a second.
-        expires = float(timegm(strptime(expiration.rstrip("Z").partition(".")[0], "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        raise NoCredentials(f"{what}: an end that is no time") from None
-    if not key or not secret:
-        raise NoCredentials(f"{what}: the answer has none")
-    return AWSCredentials(key, secret, token, expires)
+    names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
+    return made_credentials([text_of(found, name) for name in names], text_of(found, "Expiration"), action)
 
 
 def _may_be_trusted(url: str) -> bool:

@@ -1,0 +1,250 @@
+"""Credentials from a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.python.failure import Failure
+
+from tests.cloud.asking import logged
+from tests.cloud.aws.kit import AWSTestCase
+from tests.cloud.pumped import PumpedClock
+from tests.cloud.standins.aws import KEY, OTHER_ROLE, SECRET
+from tower.cloud.aws.command import OUTPUT_LIMIT, PATIENCE, Command
+from tower.cloud.aws.credentials import NoCredentials
+from tower.cloud.errors import CloudError
+
+GOOD = {"Version": 1, "AccessKeyId": KEY, "SecretAccessKey": SECRET}
+
+
+class Process:
+    """One run of a program that nobody really runs."""
+
+    def __init__(self, protocol: Any, program: str, words: list[str], environ: dict[str, str]) -> None:
+        self.protocol = protocol
+        self.program = program
+        self.words = words
+        self.environ = environ
+        self.signals: list[str] = []
+        self.stdin_closed = self.lost = False
+        protocol.makeConnection(self)
+
+    def closeStdin(self) -> None:
+        """See ``IProcessTransport``."""
+        self.stdin_closed = True
+
+    def signalProcess(self, signal: str) -> None:
+        """See ``IProcessTransport``."""
+        if self.signals:
+            raise ProcessExitedAlready
+        self.signals.append(signal)
+
+    def loseConnection(self) -> None:
+        """See ``IProcessTransport``."""
+        self.lost = True
+
+    def end(self, status: int | None = 0) -> None:
+        """Have it end."""
+        self.protocol.processEnded(
+            Failure(ProcessDone(0) if status == 0 else ProcessTerminated(status, None if status else 9))
+        )
+
+
+class Processes(PumpedClock):
+    """A clock that runs programs: each writes what is wanted, and ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[Process] = []
+        self.writes: bytes | None = json.dumps(GOOD).encode()
+        self.status: int | None = 0
+
+    def spawnProcess(self, protocol: Any, program: str, words: list[str], environ: dict[str, str]) -> Process:
+        """See ``IReactorProcess``."""
+        run = Process(protocol, program, words, environ)
+        self.runs.append(run)
+        if self.writes is not None:
+            protocol.errReceived(b"stderr-secret")
+            for byte in self.writes[:3]:
+                protocol.outReceived(bytes((byte,)))
+            protocol.outReceived(self.writes[3:])
+            run.end(self.status)
+        return run
+
+
+class CommandTestCase(AWSTestCase):
+    """A home with a program."""
+
+    make_clock = Processes
+
+    def setUp(self) -> None:
+        """Make it."""
+        super().setUp()
+        assert isinstance(self.clock, Processes)
+        self.processes = self.clock
+        self.home = Path(self.mktemp())
+        (self.home / ".aws").mkdir(parents=True)
+        self.config = self.home / ".aws" / "config"
+        self.environ = {"HOME": str(self.home), "PATH": os.environ["PATH"], "MINE": "1"}
+
+    def nodes(self, line: str = sys.executable, text: str = "") -> Any:
+        """Return instances that are asked for with what the program gives."""
+        self.config.write_text(f"[profile node]\ncredential_process = {line}\n{text}")
+        self.config.chmod(0o600)
+        return self.provider("VPC = vpc-1\nProfile = node", self.environ).instances()
+
+    def error(self, line: str = sys.executable) -> str:
+        """Return the error; nothing secret is in it, nor in the log."""
+        nodes = self.nodes(line)
+        with logged() as lines:
+            error = str(self.assertRaises(CloudError, self.finish, nodes.list_instances()))
+        for each in (error, *lines):
+            self.assertNotIn("secret", each)
+            self.assertNotIn(SECRET, each)
+        return error
+
+
+class CommandTest(CommandTestCase):
+    """Running it."""
+
+    def test_words(self) -> None:
+        """No shell reads the line: words are those between blanks, or in quotes; it gets no input."""
+        self.finish(self.nodes(f"{sys.executable} --user  \"h $HOME;x\" 'a b'").list_instances())
+        (run,) = self.processes.runs
+        self.assertEqual(run.words, [sys.executable, "--user", "h $HOME;x", "a b"])
+        self.assertEqual((run.program, run.environ["MINE"]), (sys.executable, "1"))
+        self.assertTrue(run.stdin_closed)
+
+    def test_path(self) -> None:
+        """A program's name alone is looked for where the environment says."""
+        folder = self.home / "bin"
+        folder.mkdir()
+        program = folder / "give-me-keys"
+        program.write_text("")
+        program.chmod(0o755)
+        self.environ["PATH"] = str(folder)
+        self.finish(self.nodes("give-me-keys x").list_instances())
+        self.assertEqual(self.processes.runs[0].program, str(program))
+        self.assertIn("there is no such program", self.error("other"))
+
+    def test_expiration(self) -> None:
+        """It is run again before its credentials end, whatever form their end has; else each 15 min."""
+        for end in ("", "Z", ".123Z", "+02:00"):
+            zone = 7200 if end == "+02:00" else 0
+            self.processes.runs.clear()
+            nodes = self.nodes()
+            for _ in range(12):
+                stamp = _stamp(self.clock.seconds() + 3600 + zone) + end
+                self.processes.writes = json.dumps({**GOOD, "Expiration": stamp}).encode()
+                self.finish(nodes.list_instances())
+                self.clock.advance(600)
+            self.assertEqual(len(self.processes.runs), 2)
+        self.processes.runs.clear()
+        self.processes.writes = json.dumps(GOOD).encode()
+        nodes = self.nodes()
+        for _ in range(12):
+            self.finish(nodes.list_instances())
+            self.clock.advance(600)
+        self.assertIn(len(self.processes.runs), (6, 7, 8))
+
+    def test_ended(self) -> None:
+        """Credentials that have ended already are an error."""
+        self.processes.writes = json.dumps({**GOOD, "Expiration": "2001-01-01T00:00:00Z"}).encode()
+        self.assertIn("has ended already", self.error())
+
+    def test_session(self) -> None:
+        """With a session's token that is used."""
+        key, made = self.aws.issue()
+        said = {"AccessKeyId": key, "SecretAccessKey": made.secret, "SessionToken": made.token}
+        self.processes.writes = json.dumps({"Version": 1, **said}).encode()
+        self.finish(self.nodes().list_instances())
+
+    def test_source_profile(self) -> None:
+        """A role is taken on with what it gives."""
+        other = f"[profile role]\nrole_arn = {OTHER_ROLE}\nsource_profile = node\n"
+        self.nodes(text=other)
+        nodes = self.provider("VPC = vpc-1\nProfile = role", self.environ).instances()
+        self.finish(nodes.list_instances())
+        self.assertEqual(self.aws.resource.count("POST", "/sts/"), 1)
+
+    def test_wrong(self) -> None:
+        """What goes wrong with it is told with its profile, and nothing that it wrote."""
+        for writes, status, wanted in (
+            (b"secret", 0, "the answer has none"),
+            (b"[]", 0, "the answer has none"),
+            (b'{"Version": 2, "AccessKeyId": "secret", "SecretAccessKey": "secret"}', 0, "Version 1"),
+            (b'{"Version": 1, "AccessKeyId": "secret"}', 0, "the answer has none"),
+            (b'{"Version": 1, "AccessKeyId": "a", "SecretAccessKey": 1}', 0, "the answer has none"),
+            (json.dumps({**GOOD, "Expiration": "secret"}).encode(), 0, "an end that is no time"),
+            (b"secret", 3, "it failed with status 3"),
+            (b"secret", None, "it was killed"),
+        ):
+            self.processes.writes, self.processes.status = writes, status
+            error = self.error()
+            self.assertTrue(error.startswith("credential_process of profile node: "), error)
+            self.assertIn(wanted, error)
+        self.assertIn("no closing quotation", self.error('x "secret'))
+        self.assertIn("there is no such program", self.error("/nowhere/at/all secret"))
+
+    def test_who_may_write(self) -> None:
+        """No program is run that somebody else may have named."""
+        nodes = self.nodes()
+        self.config.chmod(0o620)
+        error = self.assertRaises(NoCredentials, self.finish, nodes.list_instances())
+        self.assertIn("others may write this file", str(error))
+        self.assertEqual(self.processes.runs, [])
+
+
+class BoundsTest(CommandTestCase):
+    """What it may not do."""
+
+    def setUp(self) -> None:
+        """Have a program that says nothing so far."""
+        super().setUp()
+        self.processes.writes = None
+        self.command = Command(self.clock, self.environ)
+
+    def run_it(self) -> tuple[Deferred[Any], Process]:
+        """Begin."""
+        asked = Deferred.fromCoroutine(self.command.credentials(sys.executable, "it"))
+        return asked, self.processes.runs[-1]
+
+    def test_too_long(self) -> None:
+        """It is killed when it takes too long, and what it writes then is nothing."""
+        asked, run = self.run_it()
+        self.clock.advance(PATIENCE - 1)
+        self.assertNoResult(asked)
+        self.clock.advance(1)
+        self.assertIn("not done within 20 s", str(self.failureResultOf(asked, NoCredentials).value))
+        self.assertEqual((run.signals, run.lost), (["KILL"], True))
+        run.protocol.outReceived(b"late")
+        run.end(None)
+
+    def test_too_much(self) -> None:
+        """It is killed when it writes too much."""
+        asked, run = self.run_it()
+        for _ in range(OUTPUT_LIMIT // 1024 + 3):
+            run.protocol.outReceived(b"x" * 1024)
+        self.assertIn("writes more than", str(self.failureResultOf(asked, NoCredentials).value))
+        self.assertEqual((run.signals, run.lost), (["KILL"], True))
+        run.end(None)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_given_up(self) -> None:
+        """It is killed when nobody wants its credentials any more."""
+        asked, run = self.run_it()
+        asked.cancel()
+        self.failureResultOf(asked, CancelledError)
+        self.assertEqual(run.signals, ["KILL"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+def _stamp(when: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(when))
