@@ -34,6 +34,17 @@ def read_url(
     return url if "?" in url else url.rstrip("/")
 
 
+def is_safe(url: str) -> bool:
+    """Tell whether nobody on the way can read what is sent to a URL."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and (
+            parts.scheme == "https" or (parts.scheme == "http" and is_here(parts.hostname or ""))
+        )
+    except ValueError:
+        return False
+
+
 def is_here(host: str) -> bool:
     """Tell whether what is sent to *host* stays on this machine."""
     try:

@@ -209,7 +209,7 @@ class AccountTests(GCETestCase):
         """A key file that is none is a clear error, that shows nothing of the key."""
         secret = pem(RSA_KEY)
         wrong: list[dict[str, object]] = [
-            {"type": "authorized_user"},
+            {"type": "gdch_service_account"},
             {"private_key": secret[:200]},
             {"private_key": 5},
             {"private_key": pem(ec.generate_private_key(ec.SECP256R1()))},

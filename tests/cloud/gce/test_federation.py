@@ -126,7 +126,7 @@ class FederationTests(GCETestCase):
             ({"credential_source": {"environment_id": "aws1"}}, "neither file nor url"),
             ({"token_url": "http://sts.example/"}, "no https:// URL"),
             ({"service_account_impersonation_url": "http://evil.example/"}, "no https:// URL"),
-            ({"type": "authorized_user"}, "service_account, or external_account, is wanted"),
+            ({"type": "gdch"}, "external_account or authorized_user is wanted, not gdch"),
         ):
             error = self.assertRaises(ConfigurationError, load_account, self.write(**changes))
             self.assertIn(wanted, str(error))

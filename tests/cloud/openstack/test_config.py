@@ -86,6 +86,45 @@ class ConfigTests(SynchronousTestCase):
         )
         self.assertEqual(Reference("c"), parse(f"{credential}cloud = prod\n").credential)
 
+    def test_secure(self) -> None:
+        """What is secret may be in a file beside it, or in another that is named; what that says counts."""
+        start = self.clouds(
+            "clouds:\n  openstack:\n    auth: {auth_url: 'https://k.example', user_id: u, password: old}\n"
+            "    region_name: R\n    interface: internal\n"
+        )
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        Path(start.rpartition("= ")[2].strip()).rename(folder / "clouds.yaml")
+        start = f"[Global]\nuse-clouds = true\ntenant-id = p\nclouds-file = {folder / 'clouds.yaml'}\n"
+        self.assertEqual("old", parse(start).password)
+        said = "clouds:\n  openstack:\n    auth:\n      password: hush\n    region_name: S\n  more: {}\n"
+        (folder / "secure.yaml").write_text(said)
+        config = parse(start)
+        self.assertEqual((Reference("u"), "hush", "S"), (config.user, config.password, config.region))
+        self.assertEqual("internal", config.interface)
+        (folder / "mine.yaml").write_text("clouds:\n  openstack:\n    auth: {password: third}\n")
+        self.assertEqual("third", parse(f"{start}secure-file = {folder / 'mine.yaml'}\n").password)
+        self.assertNotIn("hush", repr(config))
+        (folder / "secure.yaml").write_text("a: b: hush")
+        error = str(self.assertRaises(ConfigurationError, parse, start))
+        self.assertIn("secure.yaml: this is no YAML", error)
+        self.assertNotIn("hush", error)
+
+    def test_secure_forms(self) -> None:
+        """A file for secrets that has another form than it should does no harm, or is an error."""
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "clouds.yaml").write_text(
+            "clouds:\n  openstack:\n    auth: {auth_url: 'https://k', user_id: u, password: p}\n"
+        )
+        start = f"[Global]\nuse-clouds = true\ntenant-id = p\nclouds-file = {folder / 'clouds.yaml'}\n"
+        for said in ("", "[]", "clouds: []", "clouds: {other: 1}", "hush"):
+            (folder / "secure.yaml").write_text(said)
+            self.assertEqual("p", parse(start).password)
+        for said in ("clouds: {openstack: hush}", "clouds: {openstack: {auth: {password: [hush]}}}"):
+            (folder / "secure.yaml").write_text(said)
+            self.assertNotIn("hush", str(self.assertRaises(ConfigurationError, parse, start)))
+
     def test_wrong_clouds(self) -> None:
         """A file of clouds that does not help is an error that shows nothing of it."""
         for text, wanted in (

@@ -63,7 +63,8 @@ class ServiceAccount:
         kind = said.get("type")
         if kind != "service_account":
             raise ConfigurationError(
-                f"{path}: a key of type service_account, or external_account, is wanted, not {str(kind)[:40]}"
+                f"{path}: a service_account, external_account or authorized_user is wanted, "
+                f"not {str(kind)[:40]}"
             )
         try:
             key = load_pem_private_key(said["private_key"].encode(), None)

@@ -10,6 +10,7 @@ from attrs import field, frozen
 
 from tower.cloud.configtext import ConfigText
 from tower.cloud.endpoints import read_url
+from tower.cloud.gce.user import usual_file
 from tower.cloud.gcfg import parse
 from tower.cloud.sections import Section
 
@@ -68,7 +69,8 @@ class GCEConfig:
     :ivar network: whose interfaces' addresses count, where an instance has one in it; empty: any.
     :ivar token_url: of a service for tokens; empty: none.
     :ivar token_body: what is posted there.
-    :ivar credentials_file: with the key of a service account; empty: the metadata service gives tokens.
+    :ivar credentials_file: with the key of a service account, or another login; empty: the metadata service
+        gives tokens.
     :ivar metadata_host: ``host`` or ``host:port`` of the metadata service.
     :ivar key_items: the metadata items that new keys go to.
     :ivar key_scope: `PROJECT_SCOPE` or `INSTANCE_SCOPE`, whose metadata that is.
@@ -98,7 +100,7 @@ def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] =
     """Read a configuration; without one, everything is found out from the machine we are on.
 
     :param environment: ``GCE_METADATA_HOST`` and ``GOOGLE_APPLICATION_CREDENTIALS`` count where the
-        configuration says nothing.
+        configuration says nothing, and then the login that gcloud left at its usual place.
     :raise CloudConfigError: it says something that cannot be.
     """
     sections = parse(config or ConfigText("", ""))
@@ -120,7 +122,8 @@ def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] =
         token_url="" if token_url in ("", "nil") else read_url(section, "token-url", "", query=True),
         token_body=section.text("token-body"),
         credentials_file=section.text("credentials-file")
-        or environment.get("GOOGLE_APPLICATION_CREDENTIALS", ""),
+        or environment.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+        or usual_file(environment),
         metadata_host=section.text("metadata-host")
         or environment.get("GCE_METADATA_HOST", "")
         or METADATA_HOST,

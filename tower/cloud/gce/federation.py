@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode, urlsplit
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
 
 from attrs import field, frozen
 
 from tower.cloud.answers import what_it_says
-from tower.cloud.endpoints import is_here
+from tower.cloud.endpoints import is_safe
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.gce.auth import (
     SCOPE,
@@ -26,6 +26,8 @@ from tower.cloud.gce.auth import (
     read_dated_token,
     read_token,
 )
+from tower.cloud.gce.user import KIND as USER
+from tower.cloud.gce.user import AuthorizedUser
 from tower.cloud.session import CloudSession
 from tower.errors import ConfigurationError
 
@@ -97,7 +99,7 @@ class ExternalAccount:
                 f"{path}: credential_source has neither file nor url: Tower knows no other"
             )
         for url in (found.token_url, found.impersonation_url):
-            if url and not _is_safe(url):
+            if url and not is_safe(url):
                 raise ConfigurationError(f"{path}: a token would be sent to what is no https:// URL")
         return found
 
@@ -149,13 +151,18 @@ class ExternalAccount:
         return token.strip()
 
 
-def load_account(path: str) -> ServiceAccount | ExternalAccount:
+Account: TypeAlias = ServiceAccount | ExternalAccount | AuthorizedUser
+
+_KINDS: Mapping[str, type[Account]] = {"external_account": ExternalAccount, USER: AuthorizedUser}
+
+
+def load_account(path: str) -> Account:
     """Read credentials as Google hands them out, in JSON.
 
     :raise ConfigurationError: there are none that we can use; the text has nothing of them.
     """
     said = read_credentials(path)
-    kind = ExternalAccount if said.get("type") == "external_account" else ServiceAccount
+    kind: type[Account] = _KINDS.get(str(said.get("type")), ServiceAccount)
     return kind.read(path, said)
 
 
@@ -174,11 +181,3 @@ class AccountTokens:
     async def fetch(self) -> Fetched:
         """Return a token and how long it lasts, s."""
         return await load_account(self._path).token(self._session, self._now)
-
-
-def _is_safe(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and (parts.scheme == "https" or is_here(parts.hostname or ""))
-    except ValueError:
-        return False

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from tower.cloud.configtext import ConfigText
-from tower.cloud.gce.auth import AlternateTokens, ServiceAccount
+from tower.cloud.gce.auth import AlternateTokens
 from tower.cloud.gce.compute import Compute
 from tower.cloud.gce.config import GCEConfig, parse_gce_config
-from tower.cloud.gce.federation import AccountTokens, ExternalAccount, load_account
+from tower.cloud.gce.federation import Account, AccountTokens, load_account
 from tower.cloud.gce.install import KeyInstaller
 from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
 from tower.cloud.gce.metadata import MetadataService
+from tower.cloud.gce.user import AuthorizedUser
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
@@ -35,7 +36,7 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
     def __init__(
         self,
         config: GCEConfig,
-        account: ServiceAccount | ExternalAccount | None = None,
+        account: Account | None = None,
         *,
         ask: Callable[[Any], CloudSession] | None = None,
         now: Callable[[], float] = time.time,
@@ -44,6 +45,7 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
         self._config = config
         self._ask = ask
         self._now = now
+        self._quota_project = account.quota_project if isinstance(account, AuthorizedUser) else ""
         self._project = config.project or (account.project if account else "")
         self._metadata: MetadataService | None = None
         self._installer: KeyInstaller | None = None
@@ -57,7 +59,7 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
         config = self._config
         metadata = MetadataService(session, config.metadata_host)
         tokens = self._tokens(reactor, session, metadata)
-        compute = Compute(session, reactor, config.api, self._find_project, tokens)
+        compute = Compute(session, reactor, config.api, self._find_project, tokens, self._quota_project)
         machines = Machines(compute, config, self._find_project)
         installer = KeyInstaller(reactor, compute, config, partial(machines.all, metadata=True))
         self._metadata, self._installer = metadata, installer

@@ -1,8 +1,12 @@
-"""``clouds.yaml``, in which OpenStack's own tools keep logins."""
+"""``clouds.yaml``, in which OpenStack's own tools keep logins, and ``secure.yaml`` for what is secret in them.
+
+The latter has the same form, and what it says counts: as openstacksdk does it, objects become one with all
+that both have, anything else is replaced.  It is looked for beside the former, and then at the usual places.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,8 @@ from tower.cloud.sections import Section, Value
 from tower.errors import ConfigurationError
 
 #: Where it is looked for, and how the cloud in it is called, unless the configuration says otherwise.
-USUAL = ("~/.config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml")
+FOLDERS = ("~/.config/openstack", "/etc/openstack")
+NAME, SECURE = "clouds.yaml", "secure.yaml"
 USUAL_CLOUD = "openstack"
 
 # What a cloud says, and what our configuration calls it.
@@ -51,11 +56,19 @@ def add_cloud(section: Section) -> None:
 
     :raise ConfigurationError: there is no such cloud, or it cannot be read; never with what stands in it.
     """
-    path = section.text("clouds-file") or next(
-        (each for each in USUAL if Path(each).expanduser().exists()), USUAL[0]
-    )
+    usual = [f"{folder}/{NAME}" for folder in FOLDERS]
+    path = section.text("clouds-file") or _first_there(usual) or usual[0]
     name = section.text("cloud") or USUAL_CLOUD
-    cloud = _read(path, name)
+    clouds = _read(path)
+    beside = str(Path(path).with_name(SECURE))
+    secure = section.text("secure-file") or _first_there(
+        [beside, *(f"{folder}/{SECURE}" for folder in FOLDERS)]
+    )
+    if secure:
+        clouds = _merged(clouds, _read(secure))
+    cloud = clouds.get(name)
+    if not isinstance(cloud, Mapping):
+        raise ConfigurationError(f"{path}: there is no cloud {name}")
     if cloud.get("verify") is False:
         raise ConfigurationError(f"{path}: cloud {name}: verify is false: name the authority with cacert")
     auth = cloud.get("auth")
@@ -69,7 +82,23 @@ def add_cloud(section: Section) -> None:
             section.values.setdefault(known, [Value(section.line, str(value))])
 
 
-def _read(path: str, name: str) -> Mapping[str, Any]:
+def _first_there(paths: Iterable[str]) -> str:
+    """Return the first of these files that is there; empty if none is."""
+    return next((each for each in paths if Path(each).expanduser().exists()), "")
+
+
+def _merged(first: Mapping[Any, Any], second: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return what both say; the second counts."""
+    made = dict(first)
+    for key, value in second.items():
+        known = made.get(key)
+        both = isinstance(known, Mapping) and isinstance(value, Mapping)
+        made[key] = _merged(known, value) if both else value  # type: ignore[arg-type]
+    return made
+
+
+def _read(path: str) -> Mapping[Any, Any]:
+    """Return the clouds in a file."""
     try:
         text = read_config(Path(path).expanduser()).text
     except OSError as e:
@@ -79,7 +108,4 @@ def _read(path: str, name: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError):
         raise ConfigurationError(f"{path}: this is no YAML") from None
     clouds = said.get("clouds") if isinstance(said, Mapping) else None
-    found = clouds.get(name) if isinstance(clouds, Mapping) else None
-    if not isinstance(found, Mapping):
-        raise ConfigurationError(f"{path}: there is no cloud {name}")
-    return found
+    return clouds if isinstance(clouds, Mapping) else {}

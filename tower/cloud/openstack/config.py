@@ -44,6 +44,7 @@ KNOWN = {
         "tls-insecure",
         "use-clouds",
         "clouds-file",
+        "secure-file",
         "cloud",
         "node-prefix",
         "node-metadata",
