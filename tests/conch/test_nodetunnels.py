@@ -216,6 +216,7 @@ class UpdateTests(ListCase):
             self.tunnels.dial(host, 80)
         self.assertEqual(len(self.fleet.last(B.host).dials), 2)
         self.assertEqual([status.name for status in self.tunnels.states()], ["a", "bee"])
+        self.assertEqual(self.fleet.last(B.host).node.name, "bee")
 
     def test_a_fleet_is_not_opened_in_one_moment(self) -> None:
         """Only so many shake hands at once; the others follow as those are through."""

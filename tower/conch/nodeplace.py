@@ -70,6 +70,12 @@ class Place:
 
     # What it looks like
 
+    def describe(self, node: Node) -> None:
+        """Call it by other names from now on; its address is the same."""
+        self.node = node
+        if self.tunnel is not None:
+            self.tunnel.node = node
+
     @property
     def is_usable(self) -> bool:
         """Whether streams can be opened."""

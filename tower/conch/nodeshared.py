@@ -18,9 +18,11 @@ class NodeTunnel(Protocol):
     :ivar lost: fires with the reason when a tunnel that was open is gone.
     :ivar host_key: fingerprint of the node's; empty before it is known.
     :ivar draining: whether it takes no new streams.
+    :ivar node: where it leads, as texts and others call it.
     """
 
     lost: Deferred[Exception]
+    node: Node
 
     @property
     def host_key(self) -> str:

@@ -149,7 +149,7 @@ class NodeTunnels:
             if known is None:
                 self._places[address] = Place(self._shared, node)
             else:
-                known.node = node
+                known.describe(node)
         self.retry()
 
     def retry(self) -> None:
