@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from .guide import DOCS, Guide, path_with
@@ -98,17 +96,6 @@ class NodeGuideTests(SynchronousTestCase):
             LOOK,
         )
 
-    def keep_pair(self) -> None:
-        """Write jane's certificate, her key and who signed the proxy's to files, as for curl."""
-        config = yaml.safe_load((self.folder / "jane.kubeconfig").read_text())
-        user, cluster = config["users"][0]["user"], config["clusters"][0]["cluster"]
-        for name, data in (
-            ("jane.crt", user["client-certificate-data"]),
-            ("jane.key", user["client-key-data"]),
-            ("ca.crt", cluster["certificate-authority-data"]),
-        ):
-            (self.folder / name).write_bytes(base64.b64decode(data))
-
     def test_page(self) -> None:
         """From the key to the kubelet, each command does what the page says."""
         guide = self.guide
@@ -148,6 +135,5 @@ class NodeGuideTests(SynchronousTestCase):
 
     def kubelet(self) -> None:
         """Somebody who may gets an answer of the kubelet's; who may not is told so."""
-        self.keep_pair()
         self.guide.run("Kubelets", 1)
         wait_for("a kubelet's answer", lambda: self.guide.run("Kubelets", 0).strip() == "ok")
