@@ -6,13 +6,14 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.ssl import PrivateCertificate
-from twisted.internet.task import deferLater
+from twisted.internet.task import Clock, deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
@@ -81,6 +82,18 @@ def say_nothing(connection: socket.socket) -> None:
         pass
 
 
+class Watch:
+    """The reactor, for which no time passes unless the test says so."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.seconds = self.clock.seconds
+        self.callLater = self.clock.callLater
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reactor, name)
+
+
 class SessionTests(TestCase):
     """A server on the loopback, and a session with the system's clock."""
 
@@ -91,6 +104,7 @@ class SessionTests(TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="tower-cloud-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.cloud = Cloud()
+        self.watch = Watch()
 
     def serve(self, of: Authority | None = None, *names: str, host: str = "127.0.0.1") -> str:
         """Start a server; return its URL.
@@ -113,7 +127,15 @@ class SessionTests(TestCase):
         if trusted is not None:
             options["ca_file"] = str(self.folder / "ca.pem")
             Path(options["ca_file"]).write_bytes(b"# authorities\n" + trusted.pem)
-        return CloudSession(reactor, attempts=1, **options)
+        return CloudSession(options.pop("reactor", reactor), attempts=1, **options)
+
+    async def late(self, session: CloudSession, url: str, asked: Callable[[], bool]) -> str:
+        """Return what a request fails with whose time is over once *asked*; see `Watch`."""
+        failing = Deferred.fromCoroutine(self.error(session, url))
+        while not asked():
+            await deferLater(reactor, 0.01)
+        self.watch.clock.advance(0.5)
+        return await failing
 
     async def error(self, session: CloudSession, url: str, kind: type[Exception] = CloudUnreachable) -> str:
         """Return what a request fails with."""
@@ -169,8 +191,9 @@ class SessionTests(TestCase):
         own = authority(now=time.time())
         url = self.serve(own, NAME).replace("127.0.0.1", NAME)
         environ = {"HTTPS_PROXY": f"127.0.0.1:{between.port}"}
-        session = self.session(own, environ=environ, timeout=1.0)
-        self.assertIn("no answer within 1 s", await self.error(session, f"{url}/silent"))
+        session = self.session(own, environ=environ, timeout=0.5, reactor=self.watch)
+        said = await self.late(session, f"{url}/silent", lambda: "/silent" in self.cloud.asked)
+        self.assertIn("no answer within 0.5 s", said)
         await self.cloud.lost.addTimeout(PATIENCE, reactor)
         mute = Server(say_nothing)
         self.addCleanup(mute.close)
@@ -210,7 +233,9 @@ class SessionTests(TestCase):
         url = self.serve()
         for path in ("/silent", "/slow"):
             self.cloud.lost = Deferred()
-            self.assertIn("no answer within 0.5 s", await self.error(self.session(timeout=0.5), url + path))
+            session = self.session(timeout=0.5, reactor=self.watch)
+            said = await self.late(session, url + path, lambda: path in self.cloud.asked)  # noqa: B023
+            self.assertIn("no answer within 0.5 s", said)
             await self.cloud.lost.addTimeout(PATIENCE, reactor)
 
     async def test_never_speaks_tls(self) -> None:

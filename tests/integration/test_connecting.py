@@ -77,9 +77,20 @@ class ConnectTests(TestCase):
 
     timeout = 120
 
+    def setUp(self) -> None:
+        """Nobody has come yet."""
+        self.accepted: list[Connection] = []
+        self.is_serving = False
+
     def serve(self, accept: Any = Echo, tls: bool = False) -> int:
         """Listen; return the port."""
-        port: Any = listen(reactor, 0, "127.0.0.1", accept, server_context() if tls else None)
+        self.is_serving = True
+
+        def note(connection: Connection) -> Any:
+            self.accepted.append(connection)
+            return accept(connection)
+
+        port: Any = listen(reactor, 0, "127.0.0.1", note, server_context() if tls else None)
         self.addCleanup(port.stopListening)
         number: int = port.getHost().port
         return number
@@ -103,10 +114,14 @@ class ConnectTests(TestCase):
 
     async def failing(self, *arguments: Any, **options: Any) -> ConnectFailed:
         """Return why it failed; that nothing is left behind is for trial to find."""
+        before = len(self.accepted)
         try:
             await connect(*arguments, **options)
         except ConnectFailed as e:
-            await deferLater(reactor, 0.05, lambda: None)  # the server's end goes too
+            while self.is_serving and len(self.accepted) == before:
+                await deferLater(reactor, 0.01, lambda: None)
+            while any(each.fileno() >= 0 for each in self.accepted):  # the server's end goes too
+                await deferLater(reactor, 0.01, lambda: None)
             return e
         raise AssertionError("it connected")
 
