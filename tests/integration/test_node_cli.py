@@ -100,7 +100,7 @@ class CommandTests(harness.TowerTestCase):
             (("--nodes", "core@node1"), "user"),
             (("--nodes", "node1", "--nodes-file", str(nodes)), "--nodes-file"),
             (("--cloud-provider", "clouds-r-us"), "clouds-r-us"),
-            (("--cloud-config", str(nodes)), "cloudProvider"),
+            (("--cloud-config", str(nodes)), "--cloud-provider"),
             (("--ssh-host-keys", "maybe"), "maybe"),
             (("--target", "kubernetes=10.0.0.1:1"), "kubernetes"),
         ):

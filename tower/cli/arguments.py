@@ -250,7 +250,8 @@ def _forward(commands: Commands[Parser]) -> None:
         commands,
         "forward",
         "carry TCP connections from this machine to a target of a cluster",
-        "Targets are those that the agent, or the cluster of type ssh, was given with --target.  Runs until Ctrl-C.",
+        "Targets are those that the agent, or a cluster of type ssh, was given with --target.  Runs until "
+        "Ctrl-C.",
     )
     forward.add_argument("name", metavar="NAME", help="name of the cluster")
     forward.add_argument("target", metavar="TARGET", help="name of the target")

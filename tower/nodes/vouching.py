@@ -32,7 +32,8 @@ class Vouching:
     def __init__(self, spec: SSHSpec, known: KnownNodes) -> None:
         self._known = known
         self._rule = _rule(spec, known)
-        self._shown: dict[str, bytes] = {}  # by address; what was let pass without being looked at
+        self._shown: dict[str, bytes] = {}  # by address: the keys of those that let us in
+        self._strangers: set[str] = set()  # those of them that nobody vouched for
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See `HostKeys.algorithms`."""
@@ -45,37 +46,39 @@ class Vouching:
     def accepted(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.accepted`."""
         self._rule.accepted(node, blob)
+        self._shown[node.address] = blob
         if isinstance(self._rule, AnyHostKey):
-            self._shown[node.address] = blob
+            self._strangers.add(node.address)
+        else:
+            self._strangers.discard(node.address)
 
     def keep(self, nodes: Collection[Node]) -> None:
         """Forget all nodes but these."""
-        if self._shown:
-            addresses = {node.address for node in nodes}
-            self._shown = {address: blob for address, blob in self._shown.items() if address in addresses}
+        addresses = {node.address for node in nodes}
+        for address in self._shown.keys() - addresses:
+            del self._shown[address]
+            self._strangers.discard(address)
 
     def turn_to(self, spec: SSHSpec, nodes: Collection[Node]) -> list[Node]:
-        """Do as *spec* says from now on.
+        """Do as *spec* says from now on; where keys are learned, those of *nodes* are.
 
         :param nodes: that are connected.
         :return: those of them that nobody ever vouched for, and nobody does now.
         """
-        shown, self._shown = self._shown, {}
-        before, self._rule = self._rule, _rule(spec, self._known)
-        if not isinstance(before, AnyHostKey):
-            return []
-        return [node for node in nodes if not self._vouches(node, shown.get(node.address))]
-
-    def _vouches(self, node: Node, blob: bytes | None) -> bool:
-        if blob is None:
-            return True  # it came when somebody did
-        try:
-            self.judge(node, blob)
-        except HostKeyRefused as e:
-            _log.warn("{cluster}: {problem}", cluster=self._known.cluster, problem=str(e))
-            return False
-        self.accepted(node, blob)
-        return True
+        self._rule = _rule(spec, self._known)
+        refused = []
+        for node in () if isinstance(self._rule, AnyHostKey) else nodes:
+            blob = self._shown.get(node.address)
+            if blob is None:
+                continue
+            try:
+                self.judge(node, blob)
+                self.accepted(node, blob)
+            except HostKeyRefused as e:
+                if node.address in self._strangers:
+                    _log.warn("{cluster}: {problem}", cluster=self._known.cluster, problem=str(e))
+                    refused.append(node)
+        return refused
 
 
 def _rule(spec: SSHSpec, known: KnownNodes) -> HostKeys:
