@@ -133,7 +133,7 @@ def _tunneler(
         provider.initialize(reactor)
         instances = provider.instances()
     if lister is None and instances is not None:
-        lister = cloud_nodes(instances, options.address_types, options.ssh_port)
+        lister = cloud_nodes(instances, options.address_types, options.ssh_port, clock=reactor)
     key = KeyPairFiles(options.ssh_keyfile)
     user = cut_user(options.ssh_user)
     login = Login(user, key.private, host_keys or _host_keys(options))

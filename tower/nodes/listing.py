@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from attrs import evolve
-
+from tower.cloud.pieces import in_pieces
 from tower.errors import ConfigurationError, TowerError
 from tower.nodes.node import SSH_PORT, Node, is_name, is_place, usual
 from tower.plainfile import read_plain
@@ -31,6 +30,10 @@ LONGEST_NAME = 253
 
 #: Returns the nodes that there are.
 Lister: TypeAlias = Callable[[], Awaitable[Sequence[Node]]]
+
+
+# Name of a node; type and address of each that it has; port of its sshd.
+_Found: TypeAlias = tuple[str, Sequence[tuple[str, str]], int]
 
 
 class ListingFailed(TowerError):
@@ -111,23 +114,28 @@ def preferred_node(
     raise NoPreferredAddress(addresses)
 
 
-def _preferred_nodes(
-    found: Iterable[tuple[str, Sequence[tuple[str, str]]]], address_types: Sequence[str], ssh_port: int
-) -> list[Node]:
+async def _preferred_nodes(clock: Any, found: Iterable[_Found], address_types: Sequence[str]) -> list[Node]:
     """Return those that have an address to be reached at.
 
+    :param clock: an ``IReactorTime``: a fleet is looked at in pieces.
     :raise NoPreferredAddress: there are some, and none has one.
     :raise ListingFailed: a name cannot be one.
     """
-    nodes, lacking = [], None
-    for name, addresses in found:
+    lacking: NoPreferredAddress | None = None
+
+    def read(each: _Found) -> Node | None:
+        nonlocal lacking
+        name, addresses, port = each
         if not _is_word(name):
             raise ListingFailed(f"{name[:LONGEST_NAME]!r} is no name of a node")
         good = [(kind, address) for kind, address in addresses if _is_word(address)]
         try:
-            nodes.append(preferred_node(name, good, address_types, ssh_port))
+            return preferred_node(name, good, address_types, port)
         except NoPreferredAddress as e:
             lacking = e
+            return None
+
+    nodes = [node for node in await in_pieces(clock, found, read) if node is not None]
     if lacking is not None and not nodes:
         raise lacking
     return nodes
@@ -135,7 +143,7 @@ def _preferred_nodes(
 
 def _is_word(text: str) -> bool:
     """Tell whether people and their terminals can be shown *text* as a name or an address."""
-    return 0 < len(text) <= LONGEST_NAME and text.isprintable() and not any(map(str.isspace, text))
+    return 0 < len(text) <= LONGEST_NAME and text.isprintable() and " " not in text
 
 
 def fixed_nodes(nodes: Sequence[Node]) -> Lister:
@@ -147,14 +155,19 @@ def fixed_nodes(nodes: Sequence[Node]) -> Lister:
     return listing
 
 
-def api_nodes(api: ListsItems, address_types: Sequence[str], ssh_port: int = SSH_PORT) -> Lister:
+def api_nodes(
+    api: ListsItems, address_types: Sequence[str], ssh_port: int = SSH_PORT, *, clock: Any
+) -> Lister:
     """List the nodes of the cluster's API, ready or not.
 
     Those that have none of the preferred addresses are left out; that none has one is an error.
+
+    :param clock: an ``IReactorTime``.
     """
 
     async def listing() -> Sequence[Node]:
-        return _preferred_nodes(map(_of_object, await api.items(NODES)), address_types, ssh_port)
+        found = ((*_of_object(item), ssh_port) for item in await api.items(NODES))
+        return await _preferred_nodes(clock, found, address_types)
 
     return listing
 
@@ -175,18 +188,22 @@ def _of_object(item: Any) -> tuple[str, list[tuple[str, str]]]:
     return name, addresses
 
 
-def cloud_nodes(instances: ListsInstances, address_types: Sequence[str], ssh_port: int = SSH_PORT) -> Lister:
+def cloud_nodes(
+    instances: ListsInstances, address_types: Sequence[str], ssh_port: int = SSH_PORT, *, clock: Any
+) -> Lister:
     """List the instances that run; addresses as with `api_nodes`.
 
     :param ssh_port: of those for which the cloud knows none.
+    :param clock: an ``IReactorTime``.
     """
 
     async def listing() -> Sequence[Node]:
-        running = [instance for instance in await instances.list_instances() if instance.running]
-        found = [(each.name, [(at.type, at.address) for at in each.addresses]) for each in running]
-        ports = {each.name: each.ssh_port for each in running if each.ssh_port}
-        nodes = _preferred_nodes(found, address_types, ssh_port)
-        return [evolve(node, port=ports.get(node.name, ssh_port)) for node in nodes]
+        found = (
+            (each.name, [(at.type, at.address) for at in each.addresses], each.ssh_port or ssh_port)
+            for each in await instances.list_instances()
+            if each.running
+        )
+        return await _preferred_nodes(clock, found, address_types)
 
     return listing
 

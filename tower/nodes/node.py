@@ -57,6 +57,8 @@ def parse_node(text: str, default_port: int = SSH_PORT) -> Node:
 
 def usual(host: str) -> str:
     """Return *host* in the one way to write it: IPv6 short and without brackets."""
+    if ":" not in host and "[" not in host:
+        return host  # a name, or IPv4, of which there is one way
     bare = host.removeprefix("[").removesuffix("]")
     return str(ip_address(bare)) if _is_address(bare) else host
 

@@ -131,7 +131,7 @@ class NodeCluster:
     # What the record says
 
     def _lister(self) -> Lister:
-        spec, port = self.spec, self.spec.ssh_port
+        spec, port, clock = self.spec, self.spec.ssh_port, self._around.reactor
         if spec.nodes:
             return fixed_nodes([parse_node(text, port) for text in spec.nodes])
         if spec.nodes_file:
@@ -139,13 +139,13 @@ class NodeCluster:
                 file_nodes(Path(spec.nodes_file), port),
                 self._connected,
                 self._try,
-                self._around.reactor,
+                clock,
                 place=spec.nodes_file,
             )
         if self._cloud.instances is not None:
-            return cloud_nodes(self._cloud.instances, spec.address_types, port)
-        through = api_nodes(self._api, spec.address_types, port)
-        directly = api_nodes(self._direct_api, spec.address_types, port)
+            return cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
+        through = api_nodes(self._api, spec.address_types, port, clock=clock)
+        directly = api_nodes(self._direct_api, spec.address_types, port, clock=clock)
         return fallback(through, directly)
 
     def _settle(self) -> None:

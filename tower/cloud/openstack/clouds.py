@@ -1,4 +1,4 @@
-"""``clouds.yaml``, in which OpenStack's own tools keep logins, and ``secure.yaml`` for what is secret in them.
+"""``clouds.yaml``, in which OpenStack's own tools keep logins, and ``secure.yaml`` for what is secret there.
 
 The latter has the same form, and what it says counts: as openstacksdk does it, objects become one with all
 that both have, anything else is replaced.  It is looked for beside the former, and then at the usual places.
