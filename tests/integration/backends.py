@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from tower.pki import Authority, self_signed
 
-from .programs import LOOPBACK, Program, wait_for
+from .programs import LOOPBACK, PATIENCE, Program, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DAY = 86400.0
@@ -83,7 +83,7 @@ class Backend:
     def report(self, path: str = "/report") -> dict[str, Any]:
         """Ask it directly what it saw."""
         port = next(iter(self.ports.values()))["http"]
-        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=20)
+        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=PATIENCE)
         try:
             connection.request("GET", path)
             told: dict[str, Any] = json.loads(connection.getresponse().read())

@@ -12,7 +12,7 @@ from .member import Member
 from .old_peers import OldAgent, OldProxy
 from .person import Person
 from .ports import PARTNER, free_ports
-from .programs import LOOPBACK, wait_for
+from .programs import LOOPBACK, PATIENCE, wait_for
 from .relay import Relay
 
 OFFSET = PARTNER  # from a cluster's port to that of its KubeSphere
@@ -169,7 +169,7 @@ class OldInstallation:
 
     def ask_kubesphere(self, host: str = LOOPBACK) -> int:
         """Return the status that alpha's KubeSphere port answers a request with; 0: it does not listen."""
-        connection = http.client.HTTPConnection(host, self.port + OFFSET, timeout=10)
+        connection = http.client.HTTPConnection(host, self.port + OFFSET, timeout=PATIENCE)
         try:
             connection.request("GET", "/report")
             return connection.getresponse().status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections import Counter
 
 from . import harness
@@ -15,6 +16,7 @@ from .programs import wait_for
 SOMEBODIES = 200
 EXCHANGES = 10  # of each
 SEED = 20261121
+AT_REST = 2.5  # s, longer than what is closed on one side waits for the other
 PEOPLE = (
     ("jane", "alpha", "token", "front-door"),
     ("joe", "alpha", "cert", "port"),
@@ -51,15 +53,15 @@ class CrosstalkTests(harness.TowerTestCase):
     def descriptors_at_rest(self) -> list[int]:
         """Return how many files each program has open once no stream is left."""
         self.backend.close_idle()
-        wait_for("the streams to end", lambda: not self.streams(), 10)
+        wait_for("the streams to end", lambda: not self.streams())
         counted = self.descriptors()
         while (again := self.descriptors()) != counted:
             counted = again
         return counted
 
     def descriptors(self) -> list[int]:
-        """Return how many files each program has open, after a while."""
-        asyncio.run(asyncio.sleep(0.3))
+        """Return how many files each program has open, after a while: who closes waits for the other side."""
+        time.sleep(AT_REST)
         return [program.descriptors() for program in self.programs]
 
     def exchange(self, each: int, somebodies: int, first: int = 0) -> Counter[str]:
@@ -88,7 +90,8 @@ class CrosstalkTests(harness.TowerTestCase):
         for kind in ("get", "post", "upgrade", "raw"):
             self.assertGreater(seen[kind], 50, seen)
             self.assertGreater(seen[f"{kind}, broken off"], 50, seen)
-        self.assertEqual(self.descriptors_at_rest(), before)
+        for program, now, then in zip(self.programs, self.descriptors_at_rest(), before, strict=True):
+            self.assertLessEqual(now, then, program.name)
         for program in self.programs:
             self.assertNotIn("Traceback", program.output())
 

@@ -142,9 +142,12 @@ class MigrationTests(SynchronousTestCase):
         self.guide.run("Move the address", 0)
         self.old.settle()
         self.old.move(HOST, self.tower.port)
-        wait_for("the old agent", lambda: self.tower.status("alpha")["status"].get("agents") == 1, 30)
+        wait_for("the old agent", lambda: self.tower.status("alpha")["status"].get("agents") == 1)
+        self.wait_for_protocol("KubeSphereV1")
         self.assertIn("KubeSphereV1", self.guide.run("Move the address", 1))
-        self.assertEqual(self.condition("KubernetesAPIServerPortOpen"), ("True", "OpenToEverybody"))
+        wait_for(
+            "the port", lambda: self.condition("KubernetesAPIServerPortOpen") == ("True", "OpenToEverybody")
+        )
         self.assertWorks(self.old.user())
         self.assertEqual(self.old.ask_kubesphere(HOST), 200)
 
