@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -40,3 +41,24 @@ class PiecesTests(SynchronousTestCase):
         doing.cancel()
         self.failureResultOf(doing, CancelledError)
         self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_several(self) -> None:
+        """Of several that are under way one has a turn at a time; one that is given up holds up nobody."""
+        clock = Clock()
+        done: list[str] = []
+        several = [
+            Deferred.fromCoroutine(in_pieces(clock, itertools.repeat(name, 15), done.append, 10))
+            for name in "abc"
+        ]
+        # Who comes while others are under way waits at once.
+        self.assertEqual(done, ["a"] * 10)
+        self.assertEqual(len(clock.getDelayedCalls()), 1)
+        several[1].cancel()
+        self.failureResultOf(several[1], CancelledError)
+        while clock.getDelayedCalls():
+            before = len(done)
+            call = clock.calls.pop(0)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+            self.assertLessEqual(len(done) - before, 10)
+        self.assertEqual(done, ["a"] * 15 + ["c"] * 15)

@@ -6,10 +6,13 @@ Python have everybody else wait for it at every turn.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
-from twisted.internet.task import deferLater
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
 
 #: So many things of a list are looked at before others have their turn: some ms.
 PIECE = 100
@@ -18,12 +21,54 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class _Line:
+    """All who wait for a turn: of several lists that are read at the same time, one goes on at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Deferred[None]] = deque()
+        self._call: IDelayedCall | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self._call is None
+
+    def join(self, clock: Any) -> Deferred[None]:
+        waiting: Deferred[None] = Deferred(self._leave)
+        self._waiting.append(waiting)
+        self._go_on(clock)
+        return waiting
+
+    def _go_on(self, clock: Any) -> None:
+        if self._call is None and self._waiting:
+            self._call = clock.callLater(0, self._next, clock)
+
+    def _next(self, clock: Any) -> None:
+        self._call = None
+        waiting = self._waiting.popleft()
+        self._go_on(clock)
+        waiting.callback(None)
+
+    def _leave(self, waiting: Deferred[None]) -> None:
+        self._waiting.remove(waiting)
+        if not self._waiting and self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+
+# By clock, of which a process has one.
+_lines: WeakKeyDictionary[Any, _Line] = WeakKeyDictionary()
+
+
+def _line_of(clock: Any) -> _Line:
+    return _lines.setdefault(clock, _Line())
+
+
 async def turn(clock: Any) -> None:
     """Let everybody else have a turn.
 
     :param clock: an ``IReactorTime``.
     """
-    await deferLater(clock, 0)
+    await _line_of(clock).join(clock)
 
 
 async def in_pieces(clock: Any, things: Iterable[T], work: Callable[[T], R], piece: int = PIECE) -> list[R]:
@@ -33,6 +78,8 @@ async def in_pieces(clock: Any, things: Iterable[T], work: Callable[[T], R], pie
     :param things: may be a generator, so that what they were made of need not be kept.
     :param piece: how many are done before others have a turn.
     """
+    if not _line_of(clock).is_empty:
+        await turn(clock)
     made: list[R] = []
     for thing in things:
         made.append(work(thing))

@@ -10,6 +10,7 @@ from tests.cloud.gce.test_provider import GCETestCase
 from tests.cloud.standins.gce import BUSY, PROJECT, RATE_LIMIT, Machine, error
 from tests.cloud.standins.rest import Fault
 from tower.cloud.errors import CloudError
+from tower.cloud.gce.install import LOOK_LIMIT, LOOK_PAUSE
 from tower.cloud.gce.keys import VALUE_LIMIT, has_line, items_to_change, key_line, why_deaf, with_line
 
 KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAzIWC9Y0cTcYkKBOFHUTZFB2rUdKrFg0bZBVEQO0pEl"
@@ -238,6 +239,27 @@ class ProjectTests(InstallTestCase):
         self.assertEqual(1, len(told))
         self.assertIn("node-a (block-project-ssh-keys), node-b (its own sshKeys);", told[0])
         self.assertIn("key-scope = instance", told[0])
+
+    def test_deaf_takes_long(self) -> None:
+        """A look that takes too long is given up, does no harm, and is not made again soon."""
+        cloud = self.provider("key-scope = project\n")
+        self.gce.resource.faults.append(Fault(None, 99, "aggregated/instances"))
+
+        def install() -> None:
+            finish(self.clock, cloud.instances().add_ssh_key_to_all_instances("alice", KEY))
+
+        with logged() as lines:
+            install()
+        self.assertIn(f"who takes the project's keys is not known within {LOOK_LIMIT:g} s", lines)
+        self.assertIn("ssh-keys", self.gce.project.items)
+        self.gce.resource.faults.clear()
+        asked = self.gce.resource.count("GET", "aggregated/instances")
+        self.clock.advance(300)
+        install()
+        self.assertEqual(asked, self.gce.resource.count("GET", "aggregated/instances"))
+        self.clock.advance(LOOK_LIMIT * LOOK_PAUSE)
+        install()
+        self.assertEqual(asked + 1, self.gce.resource.count("GET", "aggregated/instances"))
 
     def test_deaf_unknown(self) -> None:
         """A list of instances that fails does not make the key's installation fail."""
