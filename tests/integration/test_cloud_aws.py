@@ -46,8 +46,9 @@ class AWSTests(CloudNodeTestCase):
     def setUp(self) -> None:
         """Start all of it."""
         super().setUp()
-        self.clocks: tuple[Any, Any] = Ahead(TimeOfDay(reactor)), Ahead(reactor)
-        self.aws = Cloud(self.clocks[0], on_key=self.show_keys, on_key_gone=self.show_keys)
+        self.clocks = Ahead(TimeOfDay(reactor)), Ahead(reactor)
+        clock: Any = self.clocks[0]
+        self.aws = Cloud(clock, on_key=self.show_keys, on_key_gone=self.show_keys)
         self.addCleanup(self.aws.stop)
         self.aws.key_life = LIFE
         self.aws.give_role()
