@@ -596,6 +596,17 @@ class DialTests(ListCase):
             self.assertEqual((channel.host, channel.port), (host, 10250))
         self.nothing_is_left()
 
+    def test_a_name_of_two(self) -> None:
+        """A name of two is the other's when one has left, and nobody's when that one is called otherwise."""
+        one, other = (Node(each.host, each.port, each.name, frozenset(("x",))) for each in (A, B))
+        self.up(one, C, other)
+        self.tunnels.update([C, other])
+        self.tunnels.dial("x", 1)
+        self.assertEqual(len(self.fleet.last(B.host).dials), 1)
+        self.tunnels.update([C, B])
+        self.tunnels.dial("x", 1)
+        self.assertEqual([len(self.fleet.last(each.host).dials) for each in (B, C)], [1, 1])
+
     def test_any_other(self) -> None:
         """Who is nobody's name is asked for through any of them."""
         self.up(A, B)

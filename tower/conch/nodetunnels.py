@@ -92,6 +92,7 @@ class NodeTunnels:
         self._grace = grace
         self._dials = 0
         self._places: dict[str, Place] = {}
+        self._called: dict[str, tuple[Place, ...]] = {}  # those of the list, by all their names
         self._leaving: dict[Place, None] = {}
         self._closing: list[Deferred[None]] = []
         self._shared = Shared(
@@ -142,15 +143,29 @@ class NodeTunnels:
             wanted = dict(list(wanted.items())[:MOST_NODES])
         for address in [address for address in self._places if address not in wanted]:
             place = self._places.pop(address)
+            self._unlist(place)
             self._leaving[place] = None
             place.leave(self._grace)
         for address, node in wanted.items():
             known = self._places.get(address)
             if known is None:
-                self._places[address] = Place(self._shared, node)
-            else:
+                self._places[address] = place = Place(self._shared, node)
+                self._list(place)
+            elif known.node != node:
+                self._unlist(known)
                 known.describe(node)
+                self._list(known)
         self.retry()
+
+    def _list(self, place: Place) -> None:
+        for name in place.node.names:
+            self._called[name] = (*self._called.get(name, ()), place)
+
+    def _unlist(self, place: Place) -> None:
+        for name in place.node.names:
+            others = tuple(each for each in self._called.pop(name, ()) if each is not place)
+            if others:
+                self._called[name] = others
 
     def retry(self) -> None:
         """Try the nodes without a tunnel again, for when there is no new list; look again at those not well.
@@ -170,7 +185,7 @@ class NodeTunnels:
 
     def close(self) -> Deferred[None]:
         """Close all tunnels; fires when they are gone, after `CLOSING` s at the latest."""
-        places, self._places = self._places, {}
+        places, self._places, self._called = self._places, {}, {}
         self._leaving.update(dict.fromkeys(places.values()))
         for place in list(self._leaving):
             place.close("the tunnels are not needed any more")
@@ -257,8 +272,15 @@ class NodeTunnels:
         self._say("[{number:x}: {address}] Dialing...", number=number, address=address)
 
         def pick(asked: list[Place]) -> Place | None:
+            called = dict.fromkeys(place for name in names for place in self._called.get(name, ()))
+            meant = [each for each in called if each.is_usable and not each.is_suspect and each not in asked]
+            if meant:
+                return self._choose(meant)
             usable = [place for place in self._places.values() if place.is_usable and place not in asked]
-            return self._best(usable, names) if usable else None
+            if not usable:
+                return None
+            self._say('SSH tunnel not found for address "{host}", picking random node', host=names[0])
+            return self._best(usable)
 
         def dialled(result: Any) -> Any:
             duration = self._clock.seconds() - began
@@ -276,14 +298,11 @@ class NodeTunnels:
         prefix = f"{self._shared.cluster}: " if self._shared.cluster else ""
         self._log.debug("{prefix}" + text, prefix=prefix, **values)
 
-    def _best(self, usable: list[Place], names: tuple[str, ...]) -> Place:
-        """Return the node that is meant, else one that is well, else one that is at least there."""
+    def _best(self, usable: list[Place]) -> Place:
+        """Return one that is well, else one that is at least there."""
         sure = [place for place in usable if not place.is_suspect]
-        named = [place for place in sure if any(map(place.node.is_called, names))]
-        if not named:
-            self._say('SSH tunnel not found for address "{host}", picking random node', host=names[0])
         well = [place for place in sure if not place.is_degraded]
-        return self._choose(named or well or sure or usable)
+        return self._choose(well or sure or usable)
 
 
 def _names(host: str) -> tuple[str, ...]:

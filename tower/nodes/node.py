@@ -41,6 +41,11 @@ class Node:
         """``host:port``, which no other node has."""
         return join_address(self.host, self.port)
 
+    @property
+    def names(self) -> set[str]:
+        """All that it is called by, IPv6 without brackets."""
+        return {self.name, self.host, *self.aliases}
+
     def is_called(self, host: str) -> bool:
         """Tell whether *host*, IPv6 without brackets, means this node."""
         return host in (self.name, self.host) or host in self.aliases
