@@ -123,12 +123,12 @@ class WayTests(SynchronousTestCase):
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="one")
         self.gate.renew()
         opening = self.way.open("kubernetes")
-        tls = self.tunnels.pipe.receiver
-        assert tls is not None
-        self.assertFalse(tls.is_leaving)  # type: ignore[attr-defined]
+        handshake: Any = self.tunnels.pipe.receiver
+        owner = handshake._owner  # whose the pipe is going to be
+        self.assertFalse(owner.draining)
         self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="two")
         self.gate.renew()
-        self.assertTrue(tls.is_leaving)  # type: ignore[attr-defined]
+        self.assertTrue(owner.draining)
         self.assertIn(b"Bearer two", self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE))
         self.tunnels.pipe.lose()
         self.failureResultOf(opening)
