@@ -184,7 +184,10 @@ def forget_host_key(client: Client, options: argparse.Namespace) -> str:
     """Have a node's next host key learned anew."""
     name, node = options.name, options.node
     call_cluster(client, "DELETE", name, f"/hostkeys/{quoted(node.translate(_BRACKETS))}")
-    return f"host key of node {node} of cluster {name} forgotten; the one that it shows next is learned"
+    return (
+        f"host key of node {node} of cluster {name} forgotten; with --ssh-host-keys accept-new the one that it "
+        "shows next is learned"
+    )
 
 
 def _switch(client: Client, name: str, *, on: bool) -> str:
