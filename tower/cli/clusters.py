@@ -185,8 +185,8 @@ def forget_host_key(client: Client, options: argparse.Namespace) -> str:
     name, node = options.name, options.node
     call_cluster(client, "DELETE", name, f"/hostkeys/{quoted(node.translate(_BRACKETS))}")
     return (
-        f"host key of node {node} of cluster {name} forgotten; with --ssh-host-keys accept-new the one that it "
-        "shows next is learned"
+        f"host key of node {node} of cluster {name} forgotten; with --ssh-host-keys accept-new the one that "
+        "it shows next is learned"
     )
 
 
