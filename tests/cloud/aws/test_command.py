@@ -237,6 +237,17 @@ class BoundsTest(CommandTestCase):
         run.end(None)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_not_begun(self) -> None:
+        """Where no process can be had that is an error as any other."""
+
+        def refuse(*_: object) -> Any:
+            raise OSError(11, "Resource temporarily unavailable")
+
+        self.patch(self.clock, "spawnProcess", refuse)
+        asked = Deferred.fromCoroutine(self.command.credentials(sys.executable, "it"))
+        failure = self.failureResultOf(asked, NoCredentials)
+        self.assertEqual(str(failure.value), "it: Resource temporarily unavailable")
+
     def test_given_up(self) -> None:
         """It is killed when nobody wants its credentials any more."""
         asked, run = self.run_it()

@@ -53,7 +53,11 @@ class Command:
         if program is None:
             raise NoCredentials(f"{what}: there is no such program")
         run = _Run()
-        self._reactor.spawnProcess(run, program, words, dict(self._environ))
+        try:
+            self._reactor.spawnProcess(run, program, words, dict(self._environ))
+        except (OSError, TypeError) as e:
+            why = getattr(e, "strerror", None) or "there is a zero byte in it"
+            raise NoCredentials(f"{what}: {why}") from None
         try:
             written = await run.ended.addTimeout(PATIENCE, self._reactor)
         except TooLate:
