@@ -45,6 +45,39 @@ class Channel:
     :ivar is_closed: whether nothing more can be sent.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_backlog",
+        "_close_sent",
+        "_closing",
+        "_delivering",
+        "_end_reason",
+        "_end_sent",
+        "_end_told",
+        "_finishing",
+        "_fits",
+        "_inbox",
+        "_longest",
+        "_mux",
+        "_out_window",
+        "_paused",
+        "_peer_closed",
+        "_peer_ended",
+        "_sharing",
+        "_shut",
+        "_uncredited",
+        "_wanted",
+        "_window",
+        "_wire",
+        "bytes_in",
+        "bytes_out",
+        "head",
+        "is_waiting",
+        "local",
+        "receiver",
+        "remote",
+    )
+
     def __init__(self, mux: Mux, local: int, window: Window) -> None:
         self._mux = mux
         self._wire = mux.wire
