@@ -224,7 +224,7 @@ class Backend:
         for begin in range(0, cut, PIECE):
             data = marked(f"{owner}/down", begin, min(begin + PIECE, cut))
             writer.write(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
-            await writer.drain()
+            await _drained(writer)
         if cut < size:
             raise ConnectionAbortedError("as asked")
         if chunked:
@@ -240,7 +240,7 @@ class Backend:
 
     async def _flooded(self, writer: Writer) -> None:
         self.flooded += PIECE
-        await writer.drain()
+        await _drained(writer)
         await asyncio.sleep(0)  # `drain` gives nobody else a turn as long as the kernel takes bytes
 
     # Raw streams
@@ -281,6 +281,13 @@ class Backend:
                 await self._flooded(writer)
         finally:
             reading.cancel()
+
+
+async def _drained(writer: Writer) -> None:
+    """Wait as ``drain`` does, which alone tells that the other side has gone only after TLS is over."""
+    if writer.is_closing():
+        raise ConnectionResetError("the other side has gone")
+    await writer.drain()
 
 
 def _keep_little(writer: Writer) -> None:

@@ -12,7 +12,7 @@ from . import harness
 from .backends import Backend
 from .programs import Program, wait_for
 from .relay import Relay
-from .uses import Download, Upgrade, Upload
+from .uses import ENDLESS, Download, Upgrade, Upload
 
 GONE = 60.0  # s within which everybody must have heard of a death; what is under way comes first
 MEND = 60.0  # s for all to be up again
@@ -71,12 +71,12 @@ class KilledTests(harness.TowerTestCase):
         """Kill a side while everything is used: users hear of it, nobody is left with anything."""
         wait_for("quiet", lambda: self.way.open <= 1, MEND)
         before = [each.descriptors() for each in others]
-        uses = [Download(self.jane), Upload(self.jane), Upgrade(self.jane)]
+        uses = [kind(self.jane, size=ENDLESS) for kind in (Download, Upload, Upgrade)]
         for use in uses:
             use.wait_for_middle(MEND)
         victim.kill()
         for use in uses:
-            self.assertTrue(use.broken(GONE), f"{use} after the death of {victim.name}")
+            self.assertRegex(use.result(GONE), "^broken", f"{use} after the death of {victim.name}")
         for program, count in zip(others, before, strict=True):
             self.wait_for_descriptors(program, count)
         restart()

@@ -16,16 +16,21 @@ MIB = 2**20
 PIECE = 64 * 1024  # B
 RATE = 12 * MIB  # B/s at which users read and write, so that it takes its time
 SIZE = 96 * MIB  # B, in each direction
+ENDLESS = 4 << 30  # B; it is broken before, as that takes minutes
 PATIENCE = 60.0  # s
 
 
 class Use:
     """Something that a user does all the while, in a thread.
 
+    :param size: of what is moved, B.
     :ivar moved: bytes so far.
     """
 
-    def __init__(self, person: Person, user: str = "jane", cluster: str = "alpha") -> None:
+    def __init__(
+        self, person: Person, user: str = "jane", cluster: str = "alpha", *, size: int = SIZE
+    ) -> None:
+        self.size = size
         self.moved = 0
         self.owner = f"{user}@{cluster}"
         self._person = person
@@ -75,7 +80,7 @@ class Download(Use):
 
     def use(self, connection: http.client.HTTPSConnection) -> None:
         """Read and compare."""
-        path = f"{self._person.prefix}/marks/{self.owner}/1?size={SIZE}"
+        path = f"{self._person.prefix}/marks/{self.owner}/1?size={self.size}"
         answer = self._person.ask(connection, path, "POST", b"")
         assert answer.status == 200, answer.status
         follower = Follower(f"{self.owner}/1/down")
@@ -83,8 +88,8 @@ class Download(Use):
             follower.feed(data)
             self.moved += len(data)
             time.sleep(len(data) / RATE)
-        if self.moved < SIZE:
-            raise http.client.IncompleteRead(b"", SIZE - self.moved)
+        if self.moved < self.size:
+            raise http.client.IncompleteRead(b"", self.size - self.moved)
 
 
 class Upload(Use):
@@ -93,7 +98,7 @@ class Upload(Use):
     def use(self, connection: http.client.HTTPSConnection) -> None:
         """Send, and hear that it came."""
         path = f"{self._person.prefix}/marks/{self.owner}/2?size=1"
-        headers = {**self._person.headers(), "Content-Length": str(SIZE)}
+        headers = {**self._person.headers(), "Content-Length": str(self.size)}
         connection.request("POST", path, self._pieces(), headers)
         answer = connection.getresponse()
         if answer.status in (502, 503, 504):
@@ -102,7 +107,7 @@ class Upload(Use):
         answer.read()
 
     def _pieces(self) -> Iterator[bytes]:
-        while self.moved < SIZE:
+        while self.moved < self.size:
             data = marked(f"{self.owner}/2/up", self.moved, self.moved + PIECE)
             yield data
             self.moved += len(data)
