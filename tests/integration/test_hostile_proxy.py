@@ -354,6 +354,14 @@ class FloodTests(HostileProxyTestCase):
             peer.rekey()
         self.serve(peer)
 
+    def test_new_keys(self) -> None:
+        """Keys that change without end, and with nothing in between, cost the tunnel."""
+        peer = self.accepted()
+        with contextlib.suppress(Gone, ConnectionError):
+            for _ in range(1000):
+                peer.rekey()
+        self.assertDropped(peer, "too many key exchanges")
+
     def test_drains(self) -> None:
         """A proxy that drains every tunnel does not make the agent hold more and more of them."""
         before = self.agent.descriptors()
