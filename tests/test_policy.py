@@ -132,6 +132,38 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(line + JANE + REST + b"\r\n")
         self.refuse(LINE + LINE + JANE + REST + b"\r\n")
 
+    def test_audit_ids(self) -> None:
+        """A last field with an audit ID goes along, and fields that differ in it alone are the same."""
+        for number in range(3):
+            told = b"Audit-Id: 5c8320d2-b348-4271-a5bc-%012x\r\n" % number
+            for fields in (JANE + REST, b"Content-Length: 2\r\n" + JANE + REST):
+                with_it = self.accept(LINE + fields + told + b"\r\n")
+                without = self.accept(LINE + fields + b"\r\n")
+                self.assertEqual(with_it.head.replace(told, b"", 1), without.head)
+                self.assertEqual((with_it.length, with_it.upgrade), (without.length, without.upgrade))
+        self.assertEqual(len(self.policy._known), 1)
+
+    def test_audit_ids_hide_nothing(self) -> None:
+        """What only begins like one is checked like every other field, and what is before it, too."""
+        identifier = b"5c8320d2-b348-4271-a5bc-000000000001"
+        self.accept(LINE + JANE + REST + b"\r\n")
+        for fields in (
+            REST,
+            JANE + JANE + REST,
+            JANE + REST + b"Impersonate-User: joe\r\n",
+            JANE + REST + b"Authorization: Bearer x\r\n",
+            JANE + REST + b"X: y\n",
+        ):
+            self.refuse(LINE + fields + b"Audit-Id: " + identifier + b"\r\n\r\n")
+        self.refuse(LINE + b"Audit-Id: " + identifier + b"\r\n\r\n")
+        for strange in (
+            b"\nImpersonate-User: joe\nX: 1234567890123",
+            b"x\r\nHost: y\r\nImpersonate-User: joe\r\nXx",
+        ):
+            self.refuse(LINE + JANE + REST + b"Audit-Id: " + strange.ljust(36, b"z") + b"\r\n\r\n")
+        for other in (b"Audit-Id: my-own\r\n", b"X: yAudit-Id: " + identifier + b"\r\n"):
+            self.assertIn(b"\r\n" + other, self.accept(LINE + JANE + REST + other + b"\r\n").head)
+
     def test_known_fields_do_not_hide_a_body(self) -> None:
         """The same fields with a body, or with an upgrade, are another thing."""
         self.assertEqual(self.accept(LINE + JANE + REST + b"\r\n").length, 0)

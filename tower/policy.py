@@ -44,6 +44,11 @@ _LINE = re.compile(_REQUEST_LINE)
 KNOWN_FIELDS = 256
 LONGEST_KNOWN = 4096
 
+# The proxy's last field, if it keeps an audit log; another one each time, and nothing else is.
+_AUDIT_ID = b"Audit-Id: "
+_TOLD = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
+_TOLD_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
+
 _TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 _TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
 
@@ -119,7 +124,8 @@ class Upstream(Protocol):
 class HeadPolicy:
     """Checks the head of each request for the API server and adds what it needs to be sent.
 
-    Requests mostly differ in their first line alone, so what became of the fields is kept for the next ones.
+    Requests mostly differ in their first line and in their audit ID alone, so what became of the other fields is
+    kept for the next ones.
 
     :param upstream: asked anew for each request, so that a rotated token counts at once; see
         `tower.member.Member.upstream`.
@@ -157,11 +163,15 @@ class HeadPolicy:
         first = _LINE.match(head)
         if first is None:
             return self._refusal(head)
-        end = first.end()
+        end, told = first.end(), b""
+        if head[2 - _TOLD_SIZE : 2 - _TOLD_SIZE + len(_AUDIT_ID)] == _AUDIT_ID:
+            last = _TOLD.fullmatch(head, len(head) - _TOLD_SIZE)
+            if last is not None:
+                told, head = last[1], head[: last.start(1)] + b"\r\n"
         line = head[:end] if not upstream.prefix else head[:end].replace(b" ", b" " + upstream.prefix, 1)
         fields = self._known.get(head[end:])
         if fields is not None:
-            return Rewritten(line + fields)
+            return Rewritten(b"%b%b%b" % (line, told, fields) if told else line + fields)
         match = self._pattern.fullmatch(head)
         if match is None:
             return self._refusal(head)
@@ -180,7 +190,7 @@ class HeadPolicy:
             if len(self._known) >= KNOWN_FIELDS:
                 self._known.clear()
             self._known[head[end:]] = fields
-        return Rewritten(line + fields, int(length) if length else CHUNKED if chunked else 0, upgrade)
+        return Rewritten(line + told + fields, int(length) if length else CHUNKED if chunked else 0, upgrade)
 
     def _refusal(self, head: bytes) -> Refusal:
         self.refused += 1
