@@ -124,8 +124,8 @@ class Upstream(Protocol):
 class HeadPolicy:
     """Checks the head of each request for the API server and adds what it needs to be sent.
 
-    Requests mostly differ in their first line and in their audit ID alone, so what became of the other fields is
-    kept for the next ones.
+    Requests mostly differ in their first line and in their audit ID alone, so what became of the other fields
+    is kept for the next ones.
 
     :param upstream: asked anew for each request, so that a rotated token counts at once; see
         `tower.member.Member.upstream`.
