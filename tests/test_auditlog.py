@@ -70,7 +70,6 @@ class AuditLogTests(SynchronousTestCase):
         self.thread = FakeThread()
         self.work = self.thread.work
         self.log = AuditLog(self.clock, self.thread, self.file, "audit.log")
-        self.log.startService()
 
     def do(self) -> None:
         """Do the next piece of the thread's work."""
@@ -149,7 +148,7 @@ class AuditLogTests(SynchronousTestCase):
         self.log.put(b"1\n")
         self.clock.advance(GATHERING)
         self.log.put(b"2\n")
-        stopped = self.log.stopService()
+        stopped = Deferred.fromCoroutine(self.log.stop())
         self.do()
         self.do()
         self.do()
@@ -162,7 +161,7 @@ class AuditLogTests(SynchronousTestCase):
 
     def test_stop_unused(self) -> None:
         """A log into which nothing was put stops at once."""
-        self.successResultOf(self.log.stopService())
+        self.successResultOf(Deferred.fromCoroutine(self.log.stop()))
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertFalse(self.thread.started)
 
@@ -170,7 +169,7 @@ class AuditLogTests(SynchronousTestCase):
         """A stop does not wait for ever."""
         self.log.put(b"1\n")
         self.clock.advance(GATHERING)
-        stopped = self.log.stopService()
+        stopped = Deferred.fromCoroutine(self.log.stop())
         for _ in range(2):
             self.clock.advance(PATIENCE)
         self.successResultOf(stopped)

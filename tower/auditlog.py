@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -53,7 +52,7 @@ class Works(Protocol):
         """End the thread."""
 
 
-class AuditLog(Service):
+class AuditLog:
     """:param thread: waits for the disk.
     :param file: where lines go.
     :param place: what people call it.
@@ -86,12 +85,8 @@ class AuditLog(Service):
         if self._due is None and self._writing is None:
             self._due = self._reactor.callLater(GATHERING, self._write)
 
-    def stopService(self) -> Deferred[None]:
+    async def stop(self) -> None:
         """Write what waits, and close the file; give up on a disk that does not take it in time."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
         for _ in range(2):  # what is being written, and what has come since
             if self._due is not None:
                 self._due.cancel()

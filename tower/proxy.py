@@ -225,13 +225,10 @@ class Proxy(MultiService):
             periodic(reactor, RENEWAL_PERIOD, self._trust.serving.renew),
             periodic(reactor, PURGE, records.purge),
         ]
-        audit_log = self._audit_log
-        if audit_log is not None:
-            services.append(audit_log)
         if options["metrics-port"] is not None:
             registry = registry_of(TunnelCollector(self._nodes.readings))
-            if audit_log is not None:
-                registry.register(AuditCollector(audit_log))
+            if self._audit_log is not None:
+                registry.register(AuditCollector(self._audit_log))
             services.append(MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"]))
         for service in services:
             service.setServiceParent(self)
@@ -262,7 +259,7 @@ class Proxy(MultiService):
         end_in_failure(self._reactor)
 
     def stopService(self) -> Deferred[None]:
-        """Let requests finish for `GRACE` s, then close everything, the store last."""
+        """Let requests finish for `GRACE` s, then close everything, audit log and store last."""
         self._ready = False
         return Deferred.fromCoroutine(self._stop())
 
@@ -273,5 +270,7 @@ class Proxy(MultiService):
         await self._gateways.drain(GRACE)
         await maybeDeferred(super().stopService)
         self._gateways.stop()
+        if self._audit_log is not None:
+            await self._audit_log.stop()
         await self._records.stop()
         self._state.close()

@@ -95,6 +95,19 @@ class KubectlTests(AuditTestCase):
         self.assertEqual(request["ResponseStarted"]["responseStatus"]["code"], 101)
         self.assertIn("command=it+works", request["RequestReceived"]["requestURI"])
 
+    def test_stop(self) -> None:
+        """A stop writes down the end of what it cuts, on the cluster's own port and on the front door."""
+        for via in ("port", "front-door"):
+            jane = self.tower.person("alpha", "jane", "--group", "dev", "--via", via)
+            connection = jane.connect()
+            self.addCleanup(connection.close)
+            self.assertEqual(jane.ask(connection, f"{jane.prefix}{PODS}?watch=1").status, 200)
+        self.tower.stop()
+        watches = [r for r in self.requests() if r["RequestReceived"]["verb"] == "watch"]
+        self.assertEqual(len(watches), 2)
+        for request in watches:
+            self.assertEqual(list(request), ["RequestReceived", "ResponseStarted", "ResponseComplete"])
+
     def test_refused(self) -> None:
         """Who is known and may not is there with the reason; who is nobody we know is not there."""
         jane = self.tower.person("alpha", "jane", "--group", "dev")
