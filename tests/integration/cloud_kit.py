@@ -27,6 +27,7 @@ from tower.conch.hostkeys import AnyHostKey
 from tower.conch.nodetunnel import Login, NodeTunnel, OpenFailed
 from tower.nodes.node import Node
 
+from .closed_sockets import sockets_closed
 from .programs import LOOPBACK
 from .sshd import SSHD, Sshd, write_key
 
@@ -107,6 +108,7 @@ class CloudNodeTestCase(TestCase):
         """Start service and node."""
         if SSHD is None:
             raise SkipTest("no OpenSSH server")
+        self.addCleanup(sockets_closed)
         self.folder = Path(tempfile.mkdtemp(prefix="tower-cloud-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.known, self.fresh = self.folder / "known", self.folder / "fresh"

@@ -17,6 +17,8 @@ from tower.connecting import ConnectFailed, connect
 from tower.connection import Connection
 from tower.listening import listen
 
+from .closed_sockets import sockets_closed
+
 reactor: Any = _reactor
 
 
@@ -79,6 +81,7 @@ class ConnectTests(TestCase):
 
     def setUp(self) -> None:
         """Nobody has come yet."""
+        self.addCleanup(sockets_closed)
         self.accepted: list[Connection] = []
         self.is_serving = False
 

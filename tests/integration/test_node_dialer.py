@@ -29,6 +29,7 @@ from tower.nodes.nodeagent import NodeAgent
 from tower.nodes.tunneler import SSHTunneler
 from tower.pki import Authority, self_signed
 
+from .closed_sockets import sockets_closed
 from .programs import LOOPBACK
 from .sshd import SSHD, Sshd, write_key
 
@@ -62,6 +63,7 @@ class NodeDialerTests(TestCase):
 
     def setUp(self) -> None:
         """Start all of it."""
+        self.addCleanup(sockets_closed)
         if SSHD is None:
             raise SkipTest("no OpenSSH server")
         self.folder = Path(tempfile.mkdtemp(prefix="tower-dialer-"))

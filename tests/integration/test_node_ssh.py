@@ -39,6 +39,7 @@ from tower.listening import listen
 from tower.nodes.node import Node
 from tower.pipes import Receiver, Splice
 
+from .closed_sockets import sockets_closed
 from .ports import free_port
 from .programs import LOOPBACK
 from .ssh_ends import KEEPALIVE, MIB, Echoed
@@ -63,6 +64,7 @@ class NodeTestCase(TestCase):
         """Make them."""
         if SSHD is None:
             raise SkipTest("no OpenSSH server")
+        self.addCleanup(sockets_closed)
         self.folder = Path(tempfile.mkdtemp(prefix="tower-node-"))
         self.folder.chmod(0o711)
         self.addCleanup(shutil.rmtree, self.folder)

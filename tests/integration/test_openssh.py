@@ -24,6 +24,7 @@ from tower.connecting import ConnectFailed, connect
 from tower.listening import listen
 from tower.pipes import Splice
 
+from .closed_sockets import sockets_closed
 from .ports import free_port
 from .ssh_ends import CLUSTER, KEEPALIVE, LOOPBACK, MIB, AgentEnd, Proxy, dial, echoed, finish
 from .ssh_programs import Program
@@ -46,6 +47,7 @@ class FolderTestCase(TestCase):
 
     def setUp(self) -> None:
         """Make the folder."""
+        self.addCleanup(sockets_closed)
         self.folder = Path(tempfile.mkdtemp(prefix="tower-ssh-"))
         self.folder.chmod(0o711)
         self.addCleanup(shutil.rmtree, self.folder)

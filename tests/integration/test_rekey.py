@@ -24,6 +24,8 @@ from tower.connection import Connection
 from tower.listening import listen
 from tower.web.frames import FrameReader, FrameWriter
 
+from .closed_sockets import sockets_closed
+
 reactor: Any = installed
 
 #: Each way, B.
@@ -107,6 +109,7 @@ class RekeyTests(TestCase):
 
     async def _pair(self, cipher: bytes) -> tuple[Tunnel, Deferred[Channel]]:
         """Return the proxy's end of an open tunnel, and the next channel at the agent's."""
+        self.addCleanup(sockets_closed)
         self.key = KeyPair.generate()
         accepted: Deferred[Connection] = Deferred()
         opened: Deferred[Channel] = Deferred()

@@ -21,6 +21,7 @@ from tower.conch.keys import KeyPair
 from tower.conch.limits import Limits
 from tower.conch.mux import Mux
 
+from .closed_sockets import sockets_closed
 from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish
 from .ssh_programs import Program
 
@@ -41,6 +42,7 @@ class XCryptoTests(TestCase):
 
     def setUp(self) -> None:
         """Build the program, which Go does once, and make keys."""
+        self.addCleanup(sockets_closed)
         if GO is None:
             raise SkipTest("no Go")
         self.folder = Path(tempfile.mkdtemp(prefix="tower-xcrypto-"))

@@ -1,0 +1,21 @@
+"""Sockets of Tower's connections in this process: a connection is gone at once, its socket a little later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.task import deferLater
+
+from tower.lingering import Lingering
+
+reactor: Any = _reactor
+
+
+async def sockets_closed() -> None:
+    """Wait until the last one is closed: when its peer, or else `tower.lingering.LINGER`, has ended it.
+
+    Make it the first cleanup of a test, which is the last to run.
+    """
+    while any(isinstance(reader, Lingering) for reader in reactor.getReaders()):
+        await deferLater(reactor, 0.01)
