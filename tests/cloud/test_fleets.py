@@ -25,9 +25,9 @@ from tower.cloud.gcfg import parse
 from tower.cloud.interfaces import Instance
 from tower.cloud.openstack.config import parse_openstack_config
 from tower.cloud.openstack.provider import OpenStackCloud
-from tower.cloud.pieces import PIECE
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
+from tower.pieces import PIECE
 
 Make = Callable[[Callable[[Any], CloudSession]], Provider[Any, Any]]
 

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tower.cloud.pieces import in_pieces
 from tower.errors import ConfigurationError, TowerError
 from tower.nodes.node import SSH_PORT, Node, is_name, is_place, usual
+from tower.pieces import in_pieces
 from tower.plainfile import read_plain
 from tower.policy import parse_address
 

@@ -6,18 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cloud.asking import asking, logged
-from tests.cloud.gce.test_provider import GCETestCase
-from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL, PROJECT
-from tower.cloud.configtext import ConfigText
+from tests.cloud.asking import logged
+from tests.cloud.gce.login_files import LoginFileTestCase
+from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.federation import load_account
-from tower.cloud.gce.provider import GCECloud
 from tower.errors import ConfigurationError
 
 
-class FederationTests(GCETestCase):
+class FederationTests(LoginFileTestCase):
     """Files of type external_account."""
 
     def setUp(self) -> None:
@@ -40,22 +37,7 @@ class FederationTests(GCETestCase):
             "credential_source": {"file": str(self.token)} if source is None else source,
             **changes,
         }
-        path = Path(self.mktemp())
-        path.write_text(json.dumps({key: value for key, value in said.items() if value is not None}))
-        return str(path)
-
-    def cloud_of(self, path: str) -> GCECloud:
-        """Return a provider with these credentials."""
-        text = (
-            f"[global]\napi-endpoint = http://gce.test/compute/v1/\nproject-id = {PROJECT}\n"
-            f"credentials-file = {path}\n"
-        )
-        config = parse_gce_config(ConfigText("gce.conf", text), {})
-        ask = asking(self.gce.resource, self.clock)
-        cloud = GCECloud(config, load_account(path), ask=ask, now=self.clock.seconds)
-        cloud.initialize(self.clock)
-        self.addCleanup(cloud.stop)
-        return cloud
+        return self.write_login(said)
 
     def test_impersonation(self) -> None:
         """Our token is traded, what it gives for the service account's; both again before its end."""

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from tests.cloud.asking import asking, logged
-from tests.cloud.gce.test_provider import GCETestCase
-from tests.cloud.standins.gce import PERSON, PROJECT
-from tower.cloud.configtext import ConfigText
+from tests.cloud.asking import logged
+from tests.cloud.gce.login_files import LoginFileTestCase
+from tests.cloud.standins.gce import PERSON
 from tower.cloud.errors import CloudAnswerError
 from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.federation import load_account
-from tower.cloud.gce.provider import GCECloud
 from tower.errors import ConfigurationError
 
 REFRESH = "1//refresh-secret"
 
 
-class UserTests(GCETestCase):
+class UserTests(LoginFileTestCase):
     """Files of type authorized_user."""
 
     def write(self, path: Path | None = None, **changes: Any) -> str:
@@ -33,22 +30,7 @@ class UserTests(GCETestCase):
             **PERSON,
             **changes,
         }
-        path = path or Path(self.mktemp())
-        path.write_text(json.dumps({key: value for key, value in said.items() if value is not None}))
-        return str(path)
-
-    def cloud_of(self, path: str) -> GCECloud:
-        """Return a provider with this login."""
-        text = (
-            f"[global]\napi-endpoint = http://gce.test/compute/v1/\nproject-id = {PROJECT}\n"
-            f"credentials-file = {path}\n"
-        )
-        config = parse_gce_config(ConfigText("gce.conf", text), {})
-        ask = asking(self.gce.resource, self.clock)
-        cloud = GCECloud(config, load_account(path), ask=ask, now=self.clock.seconds)
-        cloud.initialize(self.clock)
-        self.addCleanup(cloud.stop)
-        return cloud
+        return self.write_login(said, path)
 
     def test_used(self) -> None:
         """The refresh token is traded for a token, and before that ends for another one."""

@@ -26,10 +26,10 @@ from tower.cloud.interfaces import (
     NodeAddress,
     Zone,
 )
-from tower.cloud.pieces import in_pieces
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.underway import UnderWay
+from tower.pieces import in_pieces
 
 _THERE = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
 

@@ -14,10 +14,10 @@ from twisted.internet.task import deferLater
 from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.jsonwalk import EACH, Path, walk
-from tower.cloud.pieces import in_pieces
 from tower.cloud.session import CloudSession
 from tower.cloud.shapes import Shape
 from tower.cloud.token import RefreshedToken
+from tower.pieces import in_pieces
 
 #: Most pages of one list, and most things in it.
 PAGE_LIMIT, ITEM_LIMIT = 500, 100_000

@@ -23,7 +23,7 @@ from tower.cloud.azure.machines import (
 )
 from tower.cloud.errors import InstanceNotFound
 from tower.cloud.fanout import describe, fan_out, together
-from tower.cloud.pieces import in_pieces
+from tower.pieces import in_pieces
 
 #: Versions of the APIs.
 COMPUTE = "api-version=2024-07-01"

@@ -18,11 +18,11 @@ from tower.cloud.azure.tokens import Tokens, read_compute
 from tower.cloud.configtext import ConfigText
 from tower.cloud.errors import CloudConfigError, InstanceNotFound
 from tower.cloud.interfaces import IInstances, Instance, IZones, NodeAddress, Zone
-from tower.cloud.pieces import in_pieces
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.cloud.underway import UnderWay
+from tower.pieces import in_pieces
 
 _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "resourcenotfound"))
 

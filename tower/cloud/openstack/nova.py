@@ -11,10 +11,10 @@ from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
 from tower.cloud.jsonwalk import EACH, Path, walk
 from tower.cloud.openstack.auth import Login
-from tower.cloud.pieces import in_pieces
 from tower.cloud.session import CloudSession
 from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
+from tower.pieces import in_pieces
 
 #: The first microversion that tells a server's flavour by name (Pike, 2017), and the oldest one.
 WANTED = "2.47"

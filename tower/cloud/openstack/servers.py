@@ -26,7 +26,7 @@ from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.openstack.keys import ITEM_LIMIT, PREFIX, metadata_item
 from tower.cloud.openstack.metadata import Here
 from tower.cloud.openstack.nova import Nova, Server, flavor_of
-from tower.cloud.pieces import in_pieces
+from tower.pieces import in_pieces
 
 #: States in which a server can be expected to answer, now or soon.
 UP = frozenset(("ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"))
