@@ -13,8 +13,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
 modules = $(sort $(subst /,.,$(basename $(1))))
-UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*"))
-INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py))
+UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/integration/*" -not -path "tests/attacks/*"))
+INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # The integration tests that need neither a real API server nor long.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 # Two parts of all of them run side by side, as one waits most of the time; what compares speeds runs alone.
