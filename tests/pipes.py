@@ -29,9 +29,10 @@ class FakePipe:
         self._end_waiting = False
 
     def send(self, data: Buffer) -> bool:
-        """Record *data* unless closed."""
-        if not (self.finished or self.closing or self.lost):
-            self.sent += data
+        """Record *data* unless nothing more is taken."""
+        if self.finished or self.closing or self.lost:
+            return False
+        self.sent += data
         return not self.full
 
     def finish(self) -> None:
@@ -78,7 +79,8 @@ class FakePipe:
     def drain(self) -> None:
         """Have room again."""
         self.full = False
-        self.receiver.drained()
+        if not (self.finished or self.closing or self.lost):
+            self.receiver.drained()
 
     def lose(self, reason: Exception | None = None) -> None:
         """Have the pipe go, once."""

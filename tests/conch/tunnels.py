@@ -44,7 +44,7 @@ class MemoryPipe:
     def send(self, data: Buffer) -> bool:
         """See Pipe."""
         if self.gone or self._closing:
-            return True
+            return False
         self.waiting += self.change(bytes(data))
         if len(self.waiting) <= self.room:
             return True

@@ -163,13 +163,12 @@ class AnswerTests(EndCase):
             self.assertEqual(self.channel.taken(), data)
 
     def test_upstream_ends(self) -> None:
-        """The API server's end is passed on as an end, a cut as a cut."""
+        """The API server's end is passed on as an end, a cut as a cut; who is gone takes nothing more."""
         self.upstream.end()
         self.assertTrue(self.channel.finished)
         self.assertFalse(self.channel.closing)
         self.upstream.lose()
-        self.assertFalse(self.channel.closing)
-        self.channel.lose()
+        self.assertTrue(self.channel.closing)
         self.setUp()
         self.upstream.lose()
         self.assertTrue(self.channel.closing)

@@ -124,7 +124,9 @@ class StreamedAnswer:
 
     def write(self, data: bytes) -> bool:
         """See `tower.web.outcome.BodyStream.write`."""
-        if self._over or not data:
+        if self._over:
+            return False
+        if not data:
             return True
         return self._request.channel.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
