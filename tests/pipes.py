@@ -10,6 +10,7 @@ class FakePipe:
 
     :ivar sent: everything sent so far.
     :ivar full: while true, `send` answers False.
+    :ivar broken: the far side is gone, which `lose` tells: nothing more is taken.
     :ivar is_large: whether it has a large window, as a channel may.
     :ivar is_leaving: whether its tunnel will soon be gone.
     """
@@ -18,7 +19,7 @@ class FakePipe:
 
     def __init__(self) -> None:
         self.sent = bytearray()
-        self.full = False
+        self.full = self.broken = False
         self.is_large = self.is_leaving = False
         self.paused = True
         self.finished = False
@@ -28,9 +29,13 @@ class FakePipe:
         self._waiting = bytearray()
         self._end_waiting = False
 
+    @property
+    def _takes(self) -> bool:
+        return not (self.finished or self.closing or self.lost or self.broken)
+
     def send(self, data: Buffer) -> bool:
         """Record *data* unless nothing more is taken."""
-        if self.finished or self.closing or self.lost:
+        if not self._takes:
             return False
         self.sent += data
         return not self.full
@@ -79,7 +84,7 @@ class FakePipe:
     def drain(self) -> None:
         """Have room again."""
         self.full = False
-        if not (self.finished or self.closing or self.lost):
+        if self._takes:
             self.receiver.drained()
 
     def lose(self, reason: Exception | None = None) -> None:
