@@ -49,7 +49,7 @@ class PipeContract(SynchronousTestCase):
         raise AssertionError("a sender that goes on while it is told to never stops")
 
     def assert_ended(self) -> None:
-        """The last that was heard is the end, after which nothing is taken; there was no room any more before."""
+        """The last that was heard is the end, with no word of room before; nothing is taken after it."""
         self.assertEqual((self.recorder.log.count("closed"), self.recorder.log[-1]), (1, "closed"))
         self.assertNotIn("drained", self.recorder.log)
         self.assertEqual(self.send_on(), 0)

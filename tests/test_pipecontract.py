@@ -114,6 +114,26 @@ class ChannelTests(pipecontract.PipeContract):
         self.muxes.pump()
 
 
+class WaitingChannelTests(ChannelTests):
+    """The same where it is the tunnel that is full, so that the channel waits for its turn."""
+
+    def connect(self) -> Pipe:
+        """See `PipeContract`."""
+        pipe = super().connect()
+        self.muxes.near.wire.room = 1000
+        return pipe
+
+    def carry(self) -> None:
+        """See `PipeContract`."""
+        self.muxes.near.relieve()
+        super().carry()
+
+    def rest(self) -> None:
+        """See `PipeContract`."""
+        self.muxes.near.relieve()
+        super().rest()
+
+
 class LostChannelTests(ChannelTests):
     """A channel whose tunnel goes under it, from within a send."""
 
@@ -160,7 +180,7 @@ class TunnelTests(pipecontract.PipeContract):
 
 
 class ClosingTunnelTests(TunnelTests):
-    """A channel in a tunnel that is about to end, for as long as its connection still has something to send."""
+    """A channel in a tunnel that is about to end, once its connection has sent what it has."""
 
     def part(self) -> None:
         """See `PipeContract`."""

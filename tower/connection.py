@@ -33,8 +33,8 @@ from tower.pipes import UNHEARD, Buffer, Receiver
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
 
-#: How long a closed connection waits for a peer that takes nothing of what is still queued, and a broken one for
-#: what its peer still has to say, s.
+#: How long a closed connection waits for a peer that takes nothing of what is still queued, and a broken one
+#: for what its peer said before, s.
 STALLED = 30.0
 
 #: Where bytes are put on their way in; see the module's docstring.
@@ -261,8 +261,8 @@ class Connection:
     def _cannot_send(self, error: OSError) -> None:
         """Send no more; a peer that went while we sent may have said why, so hear it out first.
 
-        Whether it said all nobody can tell any more, so that does not count as its end.  A receiver that pauses
-        now may wait for ever for what it sent us to be taken, so that there is a limit.
+        Whether it said all nobody can tell any more, so that does not count as its end.  There is a limit to
+        that: a receiver that pauses now may wait for something that comes about only when it hears of the end.
         """
         self._drop_backlog()
         if self._paused or self._peer_ended or self._closing or not self._ready:

@@ -5,9 +5,8 @@ a tunnel (`tower.conch.channel.Channel`).  Its owner gives it a `Receiver`.  Flo
 who cannot place bytes pauses the pipe they come from, and a paused channel gives no window credit, so
 that the sender at the far end stops.
 
-A sender goes on while `Pipe.send` returns True.  So a pipe that takes nothing any more, because it broke or was
-finished, closed or aborted, returns False; it never calls `Receiver.drained`, and `Receiver.closed` is what the
-sender waits for then.
+A sender goes on while `Pipe.send` returns True.  So a pipe that takes nothing any more, because it broke or
+was finished, closed or aborted, returns False.  It never calls `Receiver.drained`; `Receiver.closed` is the end.
 """
 
 from __future__ import annotations
@@ -65,8 +64,9 @@ class Pipe(Protocol):
     def send(self, data: Buffer) -> bool:
         """Send *data*; what cannot go now is copied.
 
-        A pipe that is broken, finished, closed or aborted drops it and returns False, and `Receiver.drained` does
-        not come any more.  One that broke is closed within a time that it knows, even while it is paused.
+        A pipe that is broken, finished, closed or aborted drops it and returns False, and `Receiver.drained`
+        does not come any more.  `Receiver.closed` does, in time where the pipe broke; but what waits for a
+        paused receiver comes before it.
 
         :return: False when the caller should stop until `Receiver.drained` or `Receiver.closed`.
         """
@@ -98,7 +98,7 @@ class Lender(Pipe, Protocol):
     """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
 
     def lease(self) -> memoryview | None:
-        """Return that place, or None: then wait for `Receiver.drained`, as after a `send` that returned False."""
+        """Return that place, or None, which is what False is from `send`."""
 
     def commit(self, size: int) -> None:
         """Send the first *size* bytes of it."""

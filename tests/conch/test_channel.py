@@ -455,7 +455,7 @@ class EndTests(ChannelTestCase):
             self.assert_free()
 
     def test_close_behind_the_end(self) -> None:
-        """Who closes after its end, with bytes still queued, is seen to end and then to close: that is no cut."""
+        """Who closes behind its end, with bytes still queued, is seen to end first: that is no cut."""
         self.other.pause()
         self.channel.send(BULK)
         self.channel.finish()

@@ -48,6 +48,9 @@ class BodyReading:
         elif not self.done.called:
             if request.fields.expects and not request.early:
                 channel.send(_CONTINUE)
+                if request.over:  # the user went under it
+                    self.abandon()
+                    return
             channel.take_body(self._take)
 
     def _take(self, data: Buffer) -> bool:
