@@ -316,7 +316,7 @@ class ProducerTests(TransportTestCase):
             self.assertTrue(self.pipe.sent == data)
 
     def test_broken(self) -> None:
-        """A producer on a pipe that takes nothing more waits, whichever kind it is, and is stopped with the pipe."""
+        """A producer of either kind waits on a pipe that takes nothing more, and is stopped with it."""
         for is_pushing in (True, False):
             self.start(Noting())
             producer = Producer(lambda: self.transport.write(b"x"))

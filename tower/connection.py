@@ -262,7 +262,7 @@ class Connection:
         """Send no more; a peer that went while we sent may have said why, so hear it out first.
 
         Whether it said all nobody can tell any more, so that does not count as its end.  There is a limit to
-        that: a receiver that pauses now may wait for something that comes about only when it hears of the end.
+        that: a receiver that pauses now may wait for something that comes only when it hears of the end.
         """
         self._drop_backlog()
         if self._paused or self._peer_ended or self._closing or not self._ready:

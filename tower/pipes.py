@@ -6,7 +6,8 @@ who cannot place bytes pauses the pipe they come from, and a paused channel give
 that the sender at the far end stops.
 
 A sender goes on while `Pipe.send` returns True.  So a pipe that takes nothing any more, because it broke or
-was finished, closed or aborted, returns False.  It never calls `Receiver.drained`; `Receiver.closed` is the end.
+was finished, closed or aborted, returns False.  It never calls `Receiver.drained`: `Receiver.closed` is the
+end.
 """
 
 from __future__ import annotations

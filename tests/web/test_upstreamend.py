@@ -185,7 +185,7 @@ class AnswerTests(EndCase):
         self.assertFalse(self.channel.finished)
 
     def test_breaks_behind_its_answer(self) -> None:
-        """An API server that answers an upload early, ends and breaks leaves nothing of the channel behind."""
+        """An API server that answers an upload early, ends and breaks leaves nothing of it behind."""
         muxes, proxy, upstream = MuxPair(), Recorder(), FakePipe()
         there, here = muxes.open(proxy, Recorder())
         AgentEnd(here, upstream, HeadPolicy(api_server).rewrite).start()

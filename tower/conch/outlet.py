@@ -46,8 +46,8 @@ class Outlet:
     :param reactor: an ``IReactorTime``.
     :param writer: makes frames.
     :ivar mux: whose channels get their turns, once there is one.
-    :ivar congested: whether data has to wait: the socket is full, keys are being exchanged, or nothing more is
-        sent.
+    :ivar congested: whether data has to wait: the socket is full, keys are being exchanged, or nothing more
+        is sent.
     :ivar disconnecting: whether nothing more is sent, nor taken.
     :ivar bytes_out: bytes of the connection sent.
     """
