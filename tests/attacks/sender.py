@@ -52,7 +52,7 @@ class Control(Recorder):
         self.got[:] = rest
         for line in lines:
             if line == b"go":
-                for peer in list(PEERS):
+                for peer in PEERS:
                     peer.receiver.drained()
             self.connection.send(b"%d\n" % len(PEERS))
 
