@@ -1,10 +1,9 @@
-"""Runs tests as ``trial`` does, and ends what hangs: ``python -m tests.watchdog [--silence S] [--limit S] NAME...``
+"""Runs tests as ``trial`` does, and ends what hangs: ``python -m tests.watchdog [OPTION...] NAME...``
 
-Trial's own timeouts need a reactor that runs.  This watches from another process: when a test has neither ended
-nor failed for so long, it writes down where every thread of it is, names the test, kills the run with every
-program that it started, and goes on with the tests that are left.  The closing line of a killed run has trial's
-form, with the test that hung as an error; tests that were not run because the time was over are counted nowhere,
-but one error is for that.
+Trial's own timeouts need a reactor that runs.  This watches from another process.  When a test has not ended
+for so long, it writes down where every thread is, names the test, kills the run with every program that it
+started, and goes on with the tests that are left.  The closing line of a killed run has trial's form, with
+one error for the test that hung; tests that were not run because the time was over are not counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The tests that a `tests.watchdog` watches: trial's own run, which tells on a pipe what it is at.
 
 Each line on the pipe is a JSON object: ``loading`` names what is being imported; ``plan`` has the ids of all
-tests, by the name that they were asked for with; ``test`` begins, and may take ``patience`` s; it is over when
-``test`` is null.  ``counts`` are those of trial's closing line, and ``failure`` is one that it will describe.
+tests, by the name that they were asked for with; ``test`` begins, and may take ``patience`` s, and is over
+when it is null.  ``counts`` are those of trial's closing line, and ``failure`` is one that it will describe.
 When Python aborts (SIGABRT) it writes down where every thread is, whatever it is at.
 """
 

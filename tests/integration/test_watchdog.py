@@ -37,7 +37,7 @@ class SpinTests(TestCase):
     def test_b(self):
         "Hangs."
         subprocess.Popen(
-            ["sh", "-c", "echo $$ >>pids; (setsid sh -c 'echo $$ >>pids; exec sleep 900' &) ; exec sleep 900"],
+            ["sh", "-c", "echo $$ >>pids; (setsid sh -c 'echo $$ >>pids; exec sleep 9000' &); sleep 9000"],
             start_new_session=True,
             cwd=FOLDER,
         )
