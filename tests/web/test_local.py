@@ -125,6 +125,20 @@ class BodyTests(SynchronousTestCase):
         self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 2)
         self.assertIn(b"\r\n\r\nabcHTTP", answers)
 
+    def test_gone_at_once(self) -> None:
+        """Who waits for the body of a user who goes while that is asked for does not wait for ever."""
+        bodies: list[Deferred[bytes]] = []
+
+        def take(request: Request) -> Any:
+            bodies.append(request.body())
+            return bodies[0].addCallback(lambda body: Response(200, body))
+
+        kit = Kit(take)
+        kit.user.send = lambda data: kit.user.lose() or False  # type: ignore[method-assign,func-returns-value]
+        kit.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
+        self.assertTrue(kit.user.lost)
+        self.assertTrue(bodies[0].called)
+
     def test_in_pieces(self) -> None:
         """A body in pieces, chunked or not, in any split."""
         chunked = b"3\r\nabc\r\n0\r\n\r\n"
@@ -221,7 +235,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.user.taken(), b"")
         stream.finish()
         self.assertEqual(self.user.taken(), b"0\r\n\r\n")
-        stream.write(b"late")
+        self.assertFalse(stream.write(b"late"))
         stream.finish()
         self.assertEqual(self.user.taken(), b"")
         self.user.deliver(get())

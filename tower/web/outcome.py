@@ -55,7 +55,7 @@ class Response:
 
 
 class BodyStream(Protocol):
-    """Where a `StreamingResponse` writes; after the user has gone everything here does nothing.
+    """Where a `StreamingResponse` writes; once it is over everything here does nothing.
 
     :ivar on_drained: called when `write` had returned False and there is room again.
     :ivar on_closed: called once when the user has gone or `finish` is through: stop producing.
@@ -65,7 +65,7 @@ class BodyStream(Protocol):
     on_closed: Callable[[], None] | None
 
     def write(self, data: bytes) -> bool:
-        """Send *data* at once; False means: write no more until `on_drained`."""
+        """Send *data* at once; False means: write no more until `on_drained`, or at all once it is over."""
 
     def finish(self) -> None:
         """End the body in order; the connection lives on for the next request."""
