@@ -35,6 +35,7 @@ from tower.poller import Poller
 from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
 from tower.statedir import StateDir
+from tower.systemidentities import SystemIdentities
 from tower.uplink import HostKeys, Identity, Uplink
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
@@ -150,7 +151,7 @@ class Agent(MultiService):
         self._targets = Targets(targets)
         policy = HeadPolicy(
             self.member.upstream,
-            allow_system=bool(options["allow-system-identities"]),
+            identities=SystemIdentities(allow_all=bool(options["allow-system-identities"])),
             impersonate=not options["no-impersonation"],
         )
         return Outgoing(sockets, self.member, policy, self._targets)
