@@ -34,6 +34,7 @@ from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
 from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
+from tower.selftest import check_head_policy
 from tower.statedir import StateDir
 from tower.systemidentities import SystemIdentities
 from tower.uplink import HostKeys, Identity, Uplink
@@ -253,6 +254,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+    check_head_policy()
     state = StateDir(options.state_dir)
     state.lock()
     try:
