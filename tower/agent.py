@@ -34,7 +34,9 @@ from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
 from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
+from tower.selftest import check_head_policy
 from tower.statedir import StateDir
+from tower.systemidentities import SystemIdentities
 from tower.uplink import HostKeys, Identity, Uplink
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
@@ -150,7 +152,7 @@ class Agent(MultiService):
         self._targets = Targets(targets)
         policy = HeadPolicy(
             self.member.upstream,
-            allow_system=bool(options["allow-system-identities"]),
+            identities=SystemIdentities(allow_all=bool(options["allow-system-identities"])),
             impersonate=not options["no-impersonation"],
         )
         return Outgoing(sockets, self.member, policy, self._targets)
@@ -252,6 +254,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+    check_head_policy()
     state = StateDir(options.state_dir)
     state.lock()
     try:

@@ -17,6 +17,7 @@ from tower.memberdoor import MemberDoor
 from tower.pipes import Pipe
 from tower.policy import Upstream
 from tower.resumption import Resumption
+from tower.systemidentities import SystemIdentities
 
 #: How long the API server may take to be connected without a node, s.
 DIRECT_TIMEOUT = 10.0
@@ -94,7 +95,7 @@ class Gate:
             member.server_name,
             member.upstream,
             Resumption(),
-            allow_system=self._allow_system(),
+            identities=SystemIdentities(allow_all=self._allow_system()),
             why_not=self._why_not,
         )
         self._opened = _Opened(member, door)
