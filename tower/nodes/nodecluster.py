@@ -93,7 +93,7 @@ class NodeCluster:
             around.reactor,
             around.sockets,
             lambda: around.accesses.get(self.cluster),
-            allow_system=lambda: self.spec.allow_system,
+            identities=lambda: self.spec.identities,
             why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
         )
         user = cut_user(self.spec.user)
