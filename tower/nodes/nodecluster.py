@@ -94,7 +94,7 @@ class NodeCluster:
             around.sockets,
             lambda: around.accesses.get(self.cluster),
             identities=lambda: self.spec.identities,
-            why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
+            why_not=f"'tower cluster set {cluster.name} --allow-system-identity NAME' would",
         )
         user = cut_user(self.spec.user)
         self._vouching = Vouching(self.spec, self._known)
