@@ -185,7 +185,9 @@ class Agent(MultiService):
             )
         self._warn_of_v1()
         for name in options["allowed-identities"]:
-            self._log.warn("--allow-system-identity {name}: the proxy may let users act as it here", name=name)
+            self._log.warn(
+                "--allow-system-identity {name}: the proxy may let users act as it here", name=name
+            )
         raise_file_limit()
         settle_memory()
         super().startService()  # type: ignore[no-untyped-call]

@@ -116,7 +116,8 @@ def _is_sent(line: bytes, *, is_first: bool, identities: SystemIdentities, why_n
             if line == _ADDED:
                 return False
             shown = "".join(filter(str.isprintable, text[:_SHOWN]))
-            raise BadFields(f'the owner of this cluster lets nobody act as "{shown}"; {why_not.replace('NAME', shown)}')
+            cure = why_not.replace("NAME", shown)
+            raise BadFields(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
         if who != value:  # the API server would take the blanks away
             raise BadFields(FORM)
     elif not separator or (name != _UID and not _EXTRA.fullmatch(name)):

@@ -64,9 +64,7 @@ def check_allowed(name: str) -> str:
     :raise Invalid: naming it and the cure.
     """
     if not (0 < len(name) <= NAME_LIMIT and name.isascii() and name.isprintable() and name == name.strip()):
-        raise Invalid(
-            f"{name!r}: must be 1 to {NAME_LIMIT} printable ASCII characters, no blank at an end"
-        )
+        raise Invalid(f"{name!r}: must be 1 to {NAME_LIMIT} printable ASCII characters, no blank at an end")
     if name == AUTHENTICATED:
         raise Invalid(f"{name!r} needs no permission: Kubernetes adds this group to every user; leave it out")
     if not is_system(name):

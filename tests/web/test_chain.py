@@ -165,7 +165,9 @@ class UserChainTests(SynchronousTestCase):
             evolve(spec, allowed_identities=("kube:admin",)),
             evolve(spec, allow_system=True),
         ):
-            self.successResultOf(clusters.change("gamma", lambda cluster, ssh=allowed: evolve(cluster, ssh=ssh)))
+            self.successResultOf(
+                clusters.change("gamma", lambda cluster, ssh=allowed: evolve(cluster, ssh=ssh))
+            )
             self.passes(asked, "gamma")
         self.successResultOf(clusters.change("gamma", lambda cluster: evolve(cluster, ssh=spec)))
         self.refused(Forbidden, asked, "gamma")
