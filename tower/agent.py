@@ -64,8 +64,8 @@ _NO_IMPERSONATION = (
     "--no-impersonation: EVERYBODY whom the proxy lets in acts in this cluster with the agent's own rights"
 )
 _ALL_IDENTITIES = (
-    "--allow-system-identities: WHOEVER the proxy says is a cluster-admin, a node or a service account is one "
-    "here; allow single names with --allow-system-identity NAME"
+    "--allow-system-identities: WHOEVER the proxy says is a cluster-admin, a node or a service account "
+    "is one in this cluster; --allow-system-identity NAME allows single names"
 )
 
 

@@ -99,7 +99,7 @@ class Options(EnvironmentOptions):
     optFlags: ClassVar = [
         flag(
             "allow-system-identities",
-            "Let users act as ANY identity of the system: system:masters, nodes, service accounts; not secure.",
+            "Let users act as ANY identity of the system (system:masters, nodes, ...); NOT SECURE.",
         ),
         flag("no-impersonation", "Let EVERYBODY act with the agent's own rights."),
         flag(

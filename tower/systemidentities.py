@@ -13,8 +13,8 @@ from tower.errors import Invalid
 #: What Kubernetes reserves for itself.
 PREFIX = "system:"
 
-#: Administrators' names outside that prefix: those that a distribution itself binds to cluster-admin, or knows
-#: as its administrators, under a name that people would not choose for a user or a group of their own.
+#: Administrators' names outside that prefix: those that a distribution itself binds to cluster-admin, or
+#: knows as its administrators, and that people would not choose for a user or a group of their own.
 ADMINISTRATORS = frozenset(
     {
         # kubeadm since 1.29, and what builds on it: `ClusterAdminsGroupAndClusterRoleBinding` of
@@ -25,12 +25,12 @@ ADMINISTRATORS = frozenset(
         # Red Hat's managed OpenShift: privileged in openshift/managed-cluster-validating-webhooks.
         "backplane-cluster-admin",
         "osd-sre-cluster-admins",
-        # Amazon EKS, User Guide: ClusterRoleBinding eks:addon-cluster-admin ("Amazon EKS add-ons"), and the two
-        # special identities of "View Kubernetes resources".
+        # Amazon EKS, User Guide: ClusterRoleBinding eks:addon-cluster-admin ("Amazon EKS add-ons"), and the
+        # two special identities of "View Kubernetes resources".
         "eks:addon-manager",
         "eks:cluster-bootstrap",
         "eks:support-engineer",
-        # Azure AKS: ClusterRoleBinding aks-cluster-admin-binding, for `az aks get-credentials` with local accounts.
+        # Azure AKS: ClusterRoleBinding aks-cluster-admin-binding, the local accounts of a cluster.
         "clusterAdmin",
         "clusterUser",
         # Gardener: the groups of its AdminKubeconfig (gardener/gardener pull requests 12673 and 12674).
@@ -39,7 +39,7 @@ ADMINISTRATORS = frozenset(
     }
 )
 
-#: The group that the API server adds by itself to whoever is impersonated, so that asking for it gives nothing.
+#: The group that the API server adds by itself to whoever is impersonated: asking for it gives nothing.
 AUTHENTICATED = "system:authenticated"
 
 #: Longest name that may be allowed, characters, and most of them.
@@ -52,7 +52,7 @@ _BLANKS = " \t"
 def is_system(name: str) -> bool:
     """Return whether *name* belongs to the cluster itself, as Kubernetes would read it from a header field.
 
-    Kubernetes compares names byte for byte; Go's reader of header fields removes blanks and tabs at both ends.
+    Kubernetes compares names byte for byte; Go's reader of header fields takes blanks and tabs off both ends.
     """
     name = name.strip(_BLANKS)
     return name.startswith(PREFIX) or name in ADMINISTRATORS
@@ -69,8 +69,8 @@ def check_allowed(name: str) -> str:
         raise Invalid(f"{name!r} needs no permission: Kubernetes adds this group to every user; leave it out")
     if not is_system(name):
         raise Invalid(
-            f"{name!r} is no identity of the system, so users may act as it anyway: correct the name, such as "
-            f"{PREFIX}monitoring, or leave it out"
+            f"{name!r} is no identity of the system, so users may act as it anyway: correct the name "
+            f"(such as {PREFIX}monitoring), or leave it out"
         )
     if name == PREFIX or "*" in name:
         raise Invalid(f"{name!r} is no name but a pattern: give each name in full")

@@ -55,6 +55,28 @@ class HeadServer(ThreadedServer):
         self.heads: list[bytes] = []
         super().__init__()
 
+    def identities(self) -> list[list[str]]:
+        """Return the lines that say who asks, of each request since the last call."""
+        heads, self.heads = self.heads, []
+        return [
+            [line for line in head.decode().split("\r\n") if line.startswith("Impersonate-")]
+            for head in heads
+        ]
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """Return a kubeconfig that leads here, without a credential."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "it", "cluster": {"server": f"http://{LOOPBACK}:{self.port}"}}],
+            "users": [{"name": "agent", "user": {}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "agent"}}],
+            "current-context": "it",
+        }
+        path = folder / "member.kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
     def serve(self, connection: socket.socket) -> None:
         """See `ThreadedServer.serve`."""
         with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
@@ -62,7 +84,10 @@ class HeadServer(ThreadedServer):
             while line := stream.readline():
                 head += line
                 if line == b"\r\n":
-                    self.heads.append(head)
+                    if (
+                        b"\r\nImpersonate-User: " in head
+                    ):  # else it is the proxy's own, about the server's health
+                        self.heads.append(head)
                     head = b""
                     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
@@ -125,15 +150,8 @@ class HostileProxyTestCase(SynchronousTestCase):
         answer = b""
         while True:
             head, found, rest = answer.partition(b"\r\n\r\n")
-            length = next(
-                (
-                    int(line[15:])
-                    for line in head.split(b"\r\n")
-                    if line.lower().startswith(b"content-length:")
-                ),
-                None,
-            )
-            if found and length is not None and len(rest) >= length:
+            length = re.search(rb"(?i)\r\ncontent-length: ([0-9]+)", head)
+            if found and length is not None and len(rest) >= int(length[1]):
                 return int(head[9:12]), rest
             message = peer.next(DATA, END)
             self.assertEqual(message[0], DATA, answer)
@@ -156,23 +174,11 @@ class HeadTests(HostileProxyTestCase):
         super().setUp()
         self.server = HeadServer()
         self.addCleanup(self.server.close)
-        self.kubeconfig = self.folder / "kubeconfig"
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "it", "cluster": {"server": f"http://{LOOPBACK}:{self.server.port}"}}],
-            "users": [{"name": "agent", "user": {}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "agent"}}],
-            "current-context": "it",
-        }
-        self.kubeconfig.write_text(json.dumps(config))
+        self.kubeconfig = self.server.kubeconfig(self.folder)
 
     def assertReached(self, *lines: str) -> None:
         """One request reached the API server since the last one, with this identity."""
-        (head,) = self.server.heads
-        self.server.heads.clear()
-        found = [line for line in head.decode().split("\r\n") if line.startswith("Impersonate-")]
-        self.assertEqual(found, list(lines))
+        self.assertEqual(self.server.identities(), [list(lines)])
 
     def test_nobody_acts_as_the_system(self) -> None:
         """No name of the system and of no administrator passes, as user, as group, or behind other groups."""

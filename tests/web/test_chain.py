@@ -131,7 +131,7 @@ class UserChainTests(SynchronousTestCase):
         self.refused(NotFound, request(self.admin), "nope")
 
     def test_names_of_the_system(self) -> None:
-        """Who was issued such a name in earlier times is told at each request, by which name, and the cure."""
+        """Who was issued such a name in earlier times is told at each request which it is, and the cure."""
         for user, groups, name in (
             ("jane", ["dev", "kubeadm:cluster-admins"], "group 'kubeadm:cluster-admins'"),
             ("jane", ["system:masters"], "group 'system:masters'"),
@@ -152,7 +152,7 @@ class UserChainTests(SynchronousTestCase):
         self.passes(request(token))
 
     def test_names_that_a_record_allows(self) -> None:
-        """Where a cluster is reached by SSH its record may allow some; that counts from the next request on."""
+        """The record of a cluster of type ssh may allow some; that counts from the next request on."""
         clusters = self.clusters
         access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
         spec = SSHSpec("core", "/keys/id", nodes=("h1:22",))

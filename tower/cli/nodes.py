@@ -181,6 +181,17 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     for name in given_flags(options):
         if is_new and getattr(options, name.replace("-", "_")) in ("", [""]):
             raise CommandFailed(f"--{name}: the value is empty: leave the flag out, or say what it is to be")
+    ssh = _fields(options)
+    if options.target is not None:
+        ssh["targets"] = _targets(options.target)
+    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
+    if options.member_kubeconfig is not None:
+        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
+    return said
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of ``spec.connection.ssh`` that the flags say, but for the targets."""
     ssh: dict[str, Any] = {}
     for flag in _FLAGS:
         text = getattr(options, flag.attribute)
@@ -196,12 +207,7 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
         texts = getattr(options, flag.attribute)
         if texts is not None:
             ssh[flag.field] = [text for text in texts if text] or None
-    if options.target is not None:
-        ssh["targets"] = _targets(options.target)
-    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
-    if options.member_kubeconfig is not None:
-        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
-    return said
+    return ssh
 
 
 @contextmanager

@@ -224,8 +224,8 @@ def authorize_identity(
     for what, name in _names(identity.user, identity.groups):
         if (what, name) != _EVERYBODY and _is_reserved(name, identities):
             raise Forbidden(
-                f"the credential of {identity.user} for cluster {cluster} has the {what} {name!r}, which nobody "
-                f"acts as through Tower: {_why(name)}; ask for a kubeconfig without it"
+                f"the credential of {identity.user} for cluster {cluster} has the {what} {name!r}, which "
+                f"nobody acts as through Tower: {_why(name)}; ask for a kubeconfig without it"
                 + _allowing(name, cluster if is_ours else "")
             )
 
@@ -249,8 +249,8 @@ def check_grant(
             raise Invalid(f"group {name!r}: Kubernetes adds it to every user by itself: leave it out")
         if _is_reserved(name, identities):
             raise Invalid(
-                f"{what} {name!r}: {_why(name)}: choose another name, and bind that to the role that is meant "
-                "(such as cluster-admin)" + _allowing(name, allowing)
+                f"{what} {name!r}: {_why(name)}: choose another name, and bind that to the role that is "
+                "meant (such as cluster-admin)" + _allowing(name, allowing)
             )
 
 
