@@ -6,7 +6,7 @@ under names of their own.  Who may impersonate any of them is as good as a clust
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from attrs import field, frozen
 
 from tower.errors import Invalid
 
@@ -77,6 +77,7 @@ def check_allowed(name: str) -> str:
     return name
 
 
+@frozen
 class SystemIdentities:
     """The rule for users and groups of one cluster.
 
@@ -84,9 +85,8 @@ class SystemIdentities:
     :param allow_all: let users act as every one.
     """
 
-    def __init__(self, allowed: Collection[str] = (), *, allow_all: bool = False) -> None:
-        self.allowed = frozenset(allowed)
-        self.allow_all = allow_all
+    allowed: frozenset[str] = field(default=(), converter=frozenset)
+    allow_all: bool = field(default=False, kw_only=True)
 
     def refuses(self, name: str) -> bool:
         """Return whether nobody may act as the user or the group *name*."""
