@@ -16,28 +16,31 @@ _TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqr
 _VALUE = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _BLANKS = b" \t"
 
-# Of a field in which several protocols could be named: no blank, no quote, no comma.
-_PROTOCOL = bytes(range(0x21, 0x7F)).replace(b'"', b"").replace(b",", b"")
-# A raw stream in which HTTP goes on (h2c) would take requests past this check.
-_HTTP_IN_HTTP = (b"h2", b"http", b"tls")
-
 _USER = b"Impersonate-User"
 _GROUP = b"Impersonate-Group"
 _UID = b"Impersonate-Uid"
 _EXTRA = re.compile(rb"Impersonate-Extra-[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+# The API server adds this group by itself.
 _ADDED = b"%b: %b" % (_GROUP, AUTHENTICATED.encode())
 
-# Fields that say whose request it is; some servers take "_" for "-".
-_IDENTITY = (b"impersonate-", b"x-remote-")
-# Where the body ends and what an intermediary before the API server strips has its place, or none.
-_FRAMING = frozenset((b"content-length", b"transfer-encoding"))
 _CREDENTIALS = frozenset((b"authorization", b"proxy-authorization"))
 _PROTOCOLS = b"sec-websocket-protocol"
 # Kubernetes takes a bearer token from such a WebSocket subprotocol.
 _BEARER = b"base64url.bearer.authorization.k8s.io"
-# No field of these passes as it is.
-_PLACED = _FRAMING | _CREDENTIALS | {_PROTOCOLS, b"host", b"connection", b"upgrade"}
 
+# Fields that bring a credential, say where the body ends, or what an intermediary before the API server strips
+# (a field that Connection names): they have their place, or some values only, or none.
+_PLACED = _CREDENTIALS | {
+    *(b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade", _PROTOCOLS),
+}
+
+# What may name one protocol: no blank, no quote, no comma.
+_PROTOCOL = bytes(range(0x21, 0x7F)).replace(b'"', b"").replace(b",", b"")
+# A raw stream in which HTTP goes on (h2c) would take requests past this check.
+_HTTP_IN_HTTP = (b"h2", b"http", b"tls")
+
+#: What is said of whatever the proxy would not write.
 FORM = "the head of the request is not in the form that tower-v2 prescribes"
 _CREDENTIAL = "the request carries a credential of its own; the agent adds its own and passes on no other"
 _NO_USER = "the request names no user to act as (Impersonate-User); the agent's own rights are lent to nobody"
@@ -47,8 +50,8 @@ _TWO_USERS = "the request names more than one user to act as (Impersonate-User)"
 _SHOWN = 100
 
 
-class BadFields(PeerError):
-    """Fields with which a request is not sent on; the text quotes no credential."""
+class BadHead(PeerError):
+    """A head that is not sent on; the text quotes no credential."""
 
 
 class CheckedFields(NamedTuple):
@@ -66,22 +69,22 @@ class CheckedFields(NamedTuple):
     upgrade: bool
 
 
-def check_fields(fields: bytes, identities: SystemIdentities, why_not: str) -> CheckedFields:
-    """Read *fields*, which are the lines behind the framing with the empty line at the end.
+def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> CheckedFields:
+    """Read *block*, which is the lines behind the framing with the empty line at the end.
 
     First comes one ``Impersonate-User``, then any ``Impersonate-Group``, ``-Uid`` and ``-Extra-…``, then the
     rest with one ``Host``.  A group that the API server adds by itself is left out.
 
     :param identities: the rule for users and groups of the cluster.
     :param why_not: the reason or the cure behind a refusal because of it; NAME stands for whom it is about.
-    :raise BadFields: saying what is wrong.
+    :raise BadHead: saying what is wrong.
     """
-    lines = fields.split(b"\r\n")
-    if fields.translate(None, _VALUE) != b"\r\n" * (len(lines) - 1) or lines[-2:] != [b"", b""]:
-        raise BadFields(FORM)
+    lines = block.split(b"\r\n")
+    if block.translate(None, _VALUE) != b"\r\n" * (len(lines) - 1) or lines[-2:] != [b"", b""]:
+        raise BadHead(FORM)
     del lines[-2:]
     if not lines or not lines[0].startswith(_USER + b": "):
-        raise BadFields(_without_user(lines))
+        raise BadHead(_without_user(lines))
     count = 0
     identity = []
     for line in lines:
@@ -90,9 +93,9 @@ def check_fields(fields: bytes, identities: SystemIdentities, why_not: str) -> C
         if _is_sent(line, is_first=not count, identities=identities, why_not=why_not):
             identity.append(line)
         count += 1
-    before, after = _check_rest(lines[count:])
-    upgrade = any(line[:11].lower() == b"connection:" for line in (*before, *after))
-    return CheckedFields(identity, before, after, upgrade)
+    rest = lines[count:]
+    host, upgrade = _check_rest(rest)
+    return CheckedFields(identity, rest[:host], rest[host + 1 :], upgrade)
 
 
 def _without_user(lines: list[bytes]) -> str:
@@ -107,56 +110,58 @@ def _is_sent(line: bytes, *, is_first: bool, identities: SystemIdentities, why_n
     name, separator, value = line.partition(b": ")
     if name in (_USER, _GROUP):
         if name == _USER and not is_first:
-            raise BadFields(_TWO_USERS)
+            raise BadHead(_TWO_USERS)
         who = value.strip(_BLANKS)
         if not who:
-            raise BadFields(_NO_USER if name == _USER else FORM)
+            raise BadHead(_NO_USER if name == _USER else FORM)
         text = who.decode("utf-8", "surrogateescape")
         if identities.refuses(text):
             if line == _ADDED:
                 return False
             shown = "".join(filter(str.isprintable, text[:_SHOWN]))
             cure = why_not.replace("NAME", shown)
-            raise BadFields(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
+            raise BadHead(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
         if who != value:  # the API server would take the blanks away
-            raise BadFields(FORM)
+            raise BadHead(FORM)
     elif not separator or (name != _UID and not _EXTRA.fullmatch(name)):
-        raise BadFields(FORM)
+        raise BadHead(FORM)
     return True
 
 
-def _check_rest(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Check what names nobody; return the lines before ``Host`` and those behind it."""
-    host = -1
-    for number, line in enumerate(lines):
-        name, separator, value = line.partition(b": ")
-        if not name or not separator or name.translate(None, _TOKEN):
-            raise BadFields(FORM)
-        lower = name.lower()
-        if lower in _PLACED:
-            if name == b"Host" and host < 0:
-                host = number
-            else:
-                _check_placed(lower, value)
-        elif lower.replace(b"_", b"-").startswith(_IDENTITY):
-            raise BadFields(_TWO_USERS if lower == _USER.lower() else FORM)
-    if host < 0:
-        raise BadFields(FORM)
-    return lines[:host], lines[host + 1 :]
+def _check_rest(lines: list[bytes]) -> tuple[int, bool]:
+    """Check what names nobody; return which line is ``Host``, and whether the request asks for an upgrade."""
+    try:
+        names = [name for name, _ in [line.split(b": ", 1) for line in lines]]
+        host = names.index(b"Host")
+    except ValueError:
+        raise BadHead(FORM) from None
+    joined = b"\n".join(names)
+    if joined.translate(None, _TOKEN) != b"\n" * (len(names) - 1) or not all(names):
+        raise BadHead(FORM)
+    lowered = joined.lower().split(b"\n")
+    placed = _PLACED.intersection(lowered)
+    if len(placed) > 1:
+        for name, line in zip(lowered, lines, strict=True):
+            if name in placed:
+                _check_placed(name, line.partition(b": ")[2])
+    uniform = b"\n" + joined.lower().replace(b"_", b"-")  # some servers take "_" for "-"
+    if b"\nimpersonate-" in uniform or b"\nx-remote-" in uniform:
+        raise BadHead(_TWO_USERS if _USER.lower() in lowered else FORM)
+    if lowered.count(b"host") != 1:
+        raise BadHead(FORM)
+    return host, b"connection" in placed
 
 
-def _check_placed(lower: bytes, value: bytes) -> None:
-    """Check a field that passes with some values only, or never."""
-    if lower in _CREDENTIALS or (lower == _PROTOCOLS and _BEARER in value.lower()):
-        raise BadFields(_CREDENTIAL)
-    if lower == b"connection":
+def _check_placed(name: bytes, value: bytes) -> None:
+    """Check one of `_PLACED`; the caller has found ``Host``."""
+    if name in _CREDENTIALS or (name == _PROTOCOLS and _BEARER in value.lower()):
+        raise BadHead(_CREDENTIAL)
+    if name == b"connection":
         good = value.lower() == b"upgrade"
-    elif lower == b"upgrade":
-        good = (
-            value != b"" and not value.translate(None, _PROTOCOL)
-            and not value.lower().startswith(_HTTP_IN_HTTP)
-        )  # fmt: skip
+    elif name == b"upgrade":
+        good = bool(value) and not value.translate(None, _PROTOCOL)
+        good = good and not value.lower().startswith(_HTTP_IN_HTTP)
     else:
-        good = lower == _PROTOCOLS
+        good = name in (b"host", _PROTOCOLS)
     if not good:
-        raise BadFields(FORM)
+        raise BadHead(FORM)

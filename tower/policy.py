@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from attrs import frozen
 
 from tower.errors import ConfigurationError, TowerError
-from tower.headfields import FORM, BadFields, check_fields
+from tower.headfields import FORM, BadHead, check_fields
 from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.paths import has_dot_segment, leaves_prefix
 
@@ -26,17 +26,19 @@ KUBERNETES = "kubernetes"
 #: The target that leads to the member's KubeSphere, which speaks plain HTTP and has a login of its own.
 KUBESPHERE = "kubesphere"
 
-# Group: a target whose path is to be looked at; the others only if a segment begins with a dot.
-_LINE = re.compile(
-    rb"(?!CONNECT )[A-Z]+ (?:/[!\"$&-:<->@-\[\]-~]*(?:\?[!\"$-~]*)?|(/[!\"$-~]*)) HTTP/1\.1\r\n"
-)
+_LINE = re.compile(rb"(?!CONNECT )[A-Z]+ (/[!\"$-~]*) HTTP/1\.1\r\n")
+# The same for most: "%", "\\" and ";" are in the query alone, and no segment of the path begins with a dot.
+_PATH = rb"[!\"$&-\-/-:<->@-\[\]-~]*"
+_PLAIN_LINE = re.compile(
+    rb"(?!CONNECT )[A-Z]+ /" + _PATH + rb"(?:(?<!/)\." + _PATH + rb")*"
+    rb"(?: HTTP/1\.1\r\n|\?[!\"$-~]* HTTP/1\.1\r\n)"
+)  # fmt: skip
 
 _LENGTH = b"Content-Length: "
 _LONGEST_LENGTH = 18  # digits
 _CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
 _EVERY = SystemIdentities(allow_all=True)
-_BEHIND_PREFIX = "which may lead out of the path of the server in the agent's kubeconfig"
 
 #: Fields of requests without a body that are known to be good: how many, and of what length at the most, B.
 KNOWN_FIELDS = 256
@@ -132,42 +134,36 @@ class HeadPolicy:
         if upstream is not self._last:
             self._known.clear()
             self._last = upstream
-        first = _LINE.match(head)
-        if first is None:
-            return self._refusal(FORM)
-        end, told = first.end(), b""
-        line = head[:end]
-        if (first.lastindex or upstream.prefix or b"/." in line) and (wrong := self._wrong_path(line)):
-            return self._refusal(wrong)
+        first = _PLAIN_LINE.match(head)
+        told = b""
+        if first is not None and not upstream.prefix:
+            end = first.end()
+            line = head[:end]
+        else:
+            try:
+                line = _checked_line(head, upstream.prefix)
+            except BadHead as e:
+                return self._refusal(str(e))
+            end = len(line)
+            line = line.replace(b" ", b" " + upstream.prefix, 1)
         if head[2 - _TOLD_SIZE : 2 - _TOLD_SIZE + len(_AUDIT_ID)] == _AUDIT_ID:
             last = _TOLD.fullmatch(head, len(head) - _TOLD_SIZE)
             if last is not None:
                 told, head = last[1], head[: last.start(1)] + b"\r\n"
-        if upstream.prefix:
-            line = line.replace(b" ", b" " + upstream.prefix, 1)
         fields = self._known.get(head[end:])
         if fields is not None:
             return Rewritten(b"%b%b%b" % (line, told, fields) if told else line + fields)
         try:
             framing, length, stop = _read_framing(head, end)
             fields, upgrade = self._checked(head[stop:])
-        except BadFields as e:
+        except BadHead as e:
             return self._refusal(str(e))
         return Rewritten(b"%b%b%b%b" % (line, told, framing, fields), length, upgrade)
-
-    def _wrong_path(self, line: bytes) -> str:
-        """Return what is wrong with the path of a request, if anything."""
-        target = line.split(b" ", 2)[1]
-        if has_dot_segment(target):
-            return "the path of the request has a dot segment"
-        if self._last is not None and self._last.prefix and leaves_prefix(target):
-            return "the path of the request has a backslash or an empty segment, " + _BEHIND_PREFIX
-        return ""
 
     def _checked(self, block: bytes) -> tuple[bytes, bool]:
         """Return what is sent in place of the fields *block*, and whether they ask for an upgrade.
 
-        :raise BadFields: they are not sent on.
+        :raise BadHead: they are not sent on.
         """
         fields = self._known.get(block)
         if fields is not None:
@@ -175,11 +171,11 @@ class HeadPolicy:
         checked = check_fields(block, self._identities, self._why_not)
         upstream = self._last
         assert upstream is not None
-        lines = [*checked.identity, *checked.before] if self._impersonate else checked.before
+        identity = checked.identity if self._impersonate else []
         fields = b"%b%b%b%b\r\n" % (
-            b"".join(b"%b\r\n" % line for line in lines),
+            b"\r\n".join([*identity, *checked.before, b""]),
             upstream.host_line,
-            b"".join(b"%b\r\n" % line for line in checked.after),
+            b"\r\n".join([*checked.after, b""]),
             upstream.credential_line,
         )
         if not checked.upgrade and len(block) <= LONGEST_KNOWN:
@@ -193,16 +189,35 @@ class HeadPolicy:
         return Refusal(text)
 
 
+def _checked_line(head: bytes, prefix: bytes) -> bytes:
+    """Return the request line of *head*.
+
+    :param prefix: what goes in front of the path.
+    :raise BadHead: it is not sent on.
+    """
+    match = _LINE.match(head)
+    if match is None:
+        raise BadHead(FORM)
+    if has_dot_segment(match[1]):
+        raise BadHead("the path of the request has a dot segment")
+    if prefix and leaves_prefix(match[1]):
+        raise BadHead(
+            "the path of the request has an empty segment or a backslash, which may lead out of the path "
+            "that the server in the agent's kubeconfig has"
+        )
+    return match[0]
+
+
 def _read_framing(head: bytes, start: int) -> tuple[bytes, int, int]:
     """Return the line at *start* that says how long the body is, if it does; the length; where it ends.
 
-    :raise BadFields: it is no length.
+    :raise BadHead: it is no length.
     """
     if head.startswith(_LENGTH, start):
         stop = head.find(b"\r\n", start) + 2
         digits = head[start + len(_LENGTH) : stop - 2]
         if not digits.isdigit() or len(digits) > _LONGEST_LENGTH:
-            raise BadFields(FORM)
+            raise BadHead(FORM)
         return head[start:stop], int(digits), stop
     if head.startswith(_CHUNKED, start):
         stop = start + len(_CHUNKED)

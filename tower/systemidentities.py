@@ -6,6 +6,8 @@ under names of their own.  Who may impersonate any of them is as good as a clust
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from attrs import field, frozen
 
 from tower.errors import Invalid
@@ -77,6 +79,10 @@ def check_allowed(name: str) -> str:
     return name
 
 
+def _as_set(names: Collection[str]) -> frozenset[str]:
+    return frozenset(names)
+
+
 @frozen
 class SystemIdentities:
     """The rule for users and groups of one cluster.
@@ -85,7 +91,7 @@ class SystemIdentities:
     :param allow_all: let users act as every one.
     """
 
-    allowed: frozenset[str] = field(default=(), converter=frozenset)
+    allowed: frozenset[str] = field(default=(), converter=_as_set)
     allow_all: bool = field(default=False, kw_only=True)
 
     def refuses(self, name: str) -> bool:

@@ -153,24 +153,22 @@ class UserChainTests(SynchronousTestCase):
 
     def test_names_that_a_record_allows(self) -> None:
         """The record of a cluster of type ssh may allow some; that counts from the next request on."""
-        clusters = self.clusters
         access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
         spec = SSHSpec("core", "/keys/id", nodes=("h1:22",))
-        self.successResultOf(clusters.add("gamma", ssh=spec, access=access))
+        self.successResultOf(self.clusters.add("gamma", ssh=spec, access=access))
         _, token = self.issue("gamma", "jane", "kube:admin")
         asked = request(token)
         cure = "'tower cluster set gamma --allow-system-identity kube:admin'"
         self.assertIn(cure, self.refused(Forbidden, asked, "gamma"))
-        for allowed in (
-            evolve(spec, allowed_identities=("kube:admin",)),
-            evolve(spec, allow_system=True),
-        ):
-            self.successResultOf(
-                clusters.change("gamma", lambda cluster, ssh=allowed: evolve(cluster, ssh=ssh))
-            )
+        for allowed in (evolve(spec, allowed_identities=("kube:admin",)), evolve(spec, allow_system=True)):
+            self.change("gamma", allowed)
             self.passes(asked, "gamma")
-        self.successResultOf(clusters.change("gamma", lambda cluster: evolve(cluster, ssh=spec)))
+        self.change("gamma", spec)
         self.refused(Forbidden, asked, "gamma")
+
+    def change(self, name: str, spec: SSHSpec) -> None:
+        """Change how a cluster is reached."""
+        self.successResultOf(self.clusters.change(name, lambda cluster: evolve(cluster, ssh=spec)))
 
     def test_cluster_of_the_same_name(self) -> None:
         """A credential for a removed cluster does not open the next one of its name."""
