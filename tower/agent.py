@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cryptography.x509 import load_der_x509_certificate
@@ -36,7 +37,6 @@ from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
 from tower.selftest import check_head_policy
 from tower.statedir import StateDir
-from tower.systemidentities import SystemIdentities
 from tower.uplink import HostKeys, Identity, Uplink
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
@@ -50,7 +50,7 @@ __all__ = ["Agent", "Options", "makeService"]
 #: How often files with credentials are looked at, s.
 REFRESH = 10.0
 
-#: How often an agent without impersonation says so, s.
+#: How often an agent says again that an owner's flag is not secure, s.
 REMINDER = 600.0
 
 _ANYBODY = (
@@ -64,6 +64,14 @@ _HOW = {
 _NO_IMPERSONATION = (
     "--no-impersonation: EVERYBODY whom the proxy lets in acts in this cluster with the agent's own rights"
 )
+_ALL_IDENTITIES = (
+    "--allow-system-identities: WHOEVER the proxy says is a cluster-admin, a node or a service account "
+    "is one in this cluster; --allow-system-identity NAME allows single names"
+)
+
+
+#: What is said of flags that are not secure.
+_NOT_SECURE = {"no-impersonation": _NO_IMPERSONATION, "allow-system-identities": _ALL_IDENTITIES}
 
 
 class Agent(MultiService):
@@ -97,8 +105,9 @@ class Agent(MultiService):
             HealthService(reactor, host, port, self.uplink).setServiceParent(self)  # type: ignore[no-untyped-call]
         Hangup(reactor, self.uplink.retry_now).setServiceParent(self)  # type: ignore[no-untyped-call]
         periodic(reactor, REFRESH, self._refresh).setServiceParent(self)
-        if options["no-impersonation"]:
-            periodic(reactor, REMINDER, lambda: self._log.critical(_NO_IMPERSONATION)).setServiceParent(self)
+        for name, text in _NOT_SECURE.items():
+            if options[name]:
+                periodic(reactor, REMINDER, partial(self._log.critical, text)).setServiceParent(self)
 
     def _connector(self, sockets: Poller, epoch: Callable[[], float]) -> Callable[[], Deferred[Tunnel]]:
         """Return what opens a tunnel by the protocol that was chosen."""
@@ -152,7 +161,7 @@ class Agent(MultiService):
         self._targets = Targets(targets)
         policy = HeadPolicy(
             self.member.upstream,
-            identities=SystemIdentities(allow_all=bool(options["allow-system-identities"])),
+            identities=options.identities,
             impersonate=not options["no-impersonation"],
         )
         return Outgoing(sockets, self.member, policy, self._targets)
@@ -176,8 +185,10 @@ class Agent(MultiService):
                 "use TOWER_TOKEN or --token-file"
             )
         self._warn_of_v1()
-        if options["allow-system-identities"]:
-            self._log.warn("--allow-system-identities: whoever the proxy says is a cluster-admin is one here")
+        for name in options["allowed-identities"]:
+            self._log.warn(
+                "--allow-system-identity {name}: the proxy may let users act as it here", name=name
+            )
         raise_file_limit()
         settle_memory()
         super().startService()  # type: ignore[no-untyped-call]

@@ -25,6 +25,7 @@ from tower.options import (
     secret,
 )
 from tower.policy import parse_address, parse_target
+from tower.systemidentities import SystemIdentities, check_allowed
 from tower.v1.registration import KUBESPHERE_SERVICE, Address
 from tower.web.pinning import parse_ca_hash
 from tower.web.serverurl import ServerURL, parse_server_url
@@ -98,7 +99,7 @@ class Options(EnvironmentOptions):
     optFlags: ClassVar = [
         flag(
             "allow-system-identities",
-            "Let users act as system:masters, nodes, service accounts and the like.",
+            "Let users act as ANY identity of the system (system:masters, nodes, ...); NOT SECURE.",
         ),
         flag("no-impersonation", "Let EVERYBODY act with the agent's own rights."),
         flag(
@@ -106,12 +107,13 @@ class Options(EnvironmentOptions):
             "Give the cluster's credentials to ANY proxy of kubesphere-v1 that answers at --proxy-server.",
         ),
     ]
-    repeated = frozenset({"host-key", "ca-hash", "target"})
+    repeated = frozenset({"host-key", "ca-hash", "target", "allow-system-identity"})
     server: ServerURL
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         super().__init__(environ)
         self["host-keys"], self["ca-hashes"], self["targets"] = [], [], []
+        self["allowed-identities"] = []
 
     def opt_host_key(self, text: str) -> None:
         """Fingerprint of the proxy's host key, SHA256:..., from the join line.  Repeatable."""
@@ -124,6 +126,17 @@ class Options(EnvironmentOptions):
     def opt_target(self, text: str) -> None:
         """What streams may lead to besides the API server, as NAME=HOST:PORT.  Repeatable."""
         self["targets"].append(_usage(parse_target, text, "--target "))
+
+    def opt_allow_system_identity(self, text: str) -> None:
+        """User or group of the system that users may act as, as system:monitoring.  Repeatable."""
+        name = _usage(check_allowed, text, "--allow-system-identity ")
+        if name not in self["allowed-identities"]:
+            self["allowed-identities"].append(name)
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as."""
+        return SystemIdentities(self["allowed-identities"], allow_all=bool(self["allow-system-identities"]))
 
     def postOptions(self) -> None:
         """Check what goes together."""
@@ -170,8 +183,12 @@ class Options(EnvironmentOptions):
                 "--token is missing: kubesphere-v1 knows an agent by the cluster's token alone; "
                 "give it as TOWER_TOKEN or --token-file"
             )
-        for name in ("no-impersonation", "allow-system-identities"):
-            if self[name]:
+        for name, is_given in (
+            ("no-impersonation", self["no-impersonation"]),
+            ("allow-system-identities", self["allow-system-identities"]),
+            ("allow-system-identity", self["allowed-identities"]),
+        ):
+            if is_given:
                 raise usage.UsageError(
                     f"--{name} has no meaning with kubesphere-v1, whose proxy has the agent's credential "
                     "and decides by itself who acts with it: leave it out"

@@ -13,6 +13,7 @@ from tower.errors import Invalid
 from tower.nodes import sshobject
 from tower.nodes.spec import SSHSpec
 from tower.records import Record, Value
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 
 #: The API group and version of clusters, as KubeSphere's Tower has it.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
@@ -70,6 +71,11 @@ class Cluster:
     def type(self) -> ClusterType:
         """The way into it."""
         return "proxy" if self.ssh is None else "ssh"
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as, as far as it is the proxy's to say."""
+        return NONE_ALLOWED if self.ssh is None else self.ssh.identities
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, if it was ever set."""

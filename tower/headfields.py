@@ -74,7 +74,7 @@ def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> Ch
     rest with one ``Host``.  A group that the API server adds by itself is left out.
 
     :param identities: the rule for users and groups of the cluster.
-    :param why_not: the reason or the cure behind a refusal because of it.
+    :param why_not: the reason or the cure behind a refusal because of it; NAME stands for whom it is about.
     :raise RefusedHead: saying what is wrong.
     """
     lines = field_lines(block)
@@ -121,7 +121,8 @@ def _is_sent(
             if name == _GROUP and value == _ADDED:
                 return False
             shown = "".join(filter(str.isprintable, text[:_SHOWN]))
-            raise RefusedHead(f'the owner of this cluster lets nobody act as "{shown}"; {why_not}')
+            cure = why_not.replace("NAME", shown)
+            raise RefusedHead(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
         if who != value:  # the API server would take the blanks away
             raise RefusedHead(FORM)
     elif name != _UID and (name == _EXTRA or not name.startswith(_EXTRA)):

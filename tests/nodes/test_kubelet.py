@@ -24,6 +24,7 @@ from tower.nodes.kubelet import Kubelets
 from tower.nodes.node import Node
 from tower.nodes.spec import SSHSpec
 from tower.pki import Authority
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.status import Refusal
 
 CA = authority("cluster")
@@ -104,7 +105,7 @@ class KubeletsCase(SynchronousTestCase):
             Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"})), Node("n2.example", 22, "n2")
         )
         self.access = KubeAccess("https://10.0.0.9:6443", ca_data=CA.pem, token="sesame")
-        self.allow_system = False
+        self.identities = NONE_ALLOWED
         self.kubelets = self.make()
 
     def make(self, **spec: Any) -> Kubelets:
@@ -114,7 +115,7 @@ class KubeletsCase(SynchronousTestCase):
             self.clock,
             None,
             lambda: self.access,
-            allow_system=lambda: self.allow_system,
+            identities=lambda: self.identities,
             why_not="a flag would",
         )
         gate.renew()
@@ -377,7 +378,7 @@ class AuthorizeTests(KubeletsCase):
             (error.code, str(error)),
             (403, 'the owner of this cluster lets nobody act as "system:masters"; a flag would'),
         )
-        self.allow_system = True
+        self.identities = SystemIdentities(["system:masters"])
         self.kubelets = self.make()
         self.authorize(user="system:masters")
 

@@ -118,10 +118,21 @@ _SWITCHES: Sequence[_Flag] = (
     _Flag("allow-system-identities", "allowSystemIdentities", "", "let users act as system:masters and such"),
 )
 
+#: Flags that may be given again; an empty value takes away what was there.
+_LISTS: Sequence[_Flag] = (
+    _Flag(
+        "allow-system-identity",
+        "allowedSystemIdentities",
+        "NAME",
+        "let users act as this user or group of the system; may be given again, and takes the place of those "
+        "that were allowed before",
+    ),
+)
+
 
 #: What errors call what a flag says.
 _FIELDS = {
-    **{f"{_PLACE}.{flag.field}": f"--{flag.name}" for flag in (*_FLAGS, *_SWITCHES)},
+    **{f"{_PLACE}.{flag.field}": f"--{flag.name}" for flag in (*_FLAGS, *_SWITCHES, *_LISTS)},
     f"{_PLACE}.targets": "--target",
     "spec.connection.kubeconfig": "--member-kubeconfig",
     "spec.connection.kubernetesAPIServerPort": "--port",
@@ -139,6 +150,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
     for flag in _SWITCHES:
         group.add_argument(f"--{flag.name}", action=argparse.BooleanOptionalAction, help=flag.help)
+    for flag in _LISTS:
+        group.add_argument(f"--{flag.name}", metavar=flag.metavar, action="append", help=flag.help)
     group.add_argument(
         "--target",
         metavar="NAME=HOST:PORT",
@@ -154,7 +167,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def given_flags(options: argparse.Namespace) -> list[str]:
     """Return which of those flags were given."""
-    names = [*(flag.name for flag in (*_FLAGS, *_SWITCHES)), "target", "member-kubeconfig"]
+    names = [*(flag.name for flag in (*_FLAGS, *_SWITCHES, *_LISTS)), "target", "member-kubeconfig"]
     return [name for name in names if getattr(options, name.replace("-", "_")) is not None]
 
 
@@ -166,8 +179,19 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     :raise CommandFailed: a flag or the kubeconfig makes no sense.
     """
     for name in given_flags(options):
-        if is_new and getattr(options, name.replace("-", "_")) == "":
+        if is_new and getattr(options, name.replace("-", "_")) in ("", [""]):
             raise CommandFailed(f"--{name}: the value is empty: leave the flag out, or say what it is to be")
+    ssh = _fields(options)
+    if options.target is not None:
+        ssh["targets"] = _targets(options.target)
+    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
+    if options.member_kubeconfig is not None:
+        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
+    return said
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of ``spec.connection.ssh`` that the flags say, but for the targets."""
     ssh: dict[str, Any] = {}
     for flag in _FLAGS:
         text = getattr(options, flag.attribute)
@@ -179,12 +203,11 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     for flag in _SWITCHES:
         if getattr(options, flag.attribute) is not None:
             ssh[flag.field] = getattr(options, flag.attribute)
-    if options.target is not None:
-        ssh["targets"] = _targets(options.target)
-    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
-    if options.member_kubeconfig is not None:
-        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
-    return said
+    for flag in _LISTS:
+        texts = getattr(options, flag.attribute)
+        if texts is not None:
+            ssh[flag.field] = [text for text in texts if text] or None
+    return ssh
 
 
 @contextmanager

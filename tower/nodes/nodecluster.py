@@ -93,8 +93,8 @@ class NodeCluster:
             around.reactor,
             around.sockets,
             lambda: around.accesses.get(self.cluster),
-            allow_system=lambda: self.spec.allow_system,
-            why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
+            identities=lambda: self.spec.identities,
+            why_not=f"'tower cluster set {cluster.name} --allow-system-identity NAME' would",
         )
         user = cut_user(self.spec.user)
         self._vouching = Vouching(self.spec, self._known)
@@ -167,6 +167,8 @@ class NodeCluster:
             before, self.spec = self.spec, cluster.ssh
             self._take_login(before)
             self._settle()
+            if before.identities != self.spec.identities:
+                self._warn_of_identities()
             self.tunneler.hurry()
         return True
 
@@ -240,9 +242,25 @@ class NodeCluster:
     def start(self) -> None:
         """Begin to keep tunnels: where others list the nodes, to those of their last list at first."""
         self._around.tunnels.explain(self.cluster.name, self._why_not)
+        self._warn_of_identities()
         if not self.spec.nodes and not self.spec.nodes_file:
             self.tunnels.update(self._known.last())
         self.tunneler.startService()
+
+    def _warn_of_identities(self) -> None:
+        """Say whom of the system users may act as."""
+        identities, name = self.spec.identities, self.cluster.name
+        if identities.allow_all:
+            self._log.warn(
+                "NOT SECURE: users of {cluster} may act as anybody of the system (allowSystemIdentities)",
+                cluster=name,
+            )
+        elif identities.allowed:
+            self._log.warn(
+                "users of {cluster} may act as {names} (allowedSystemIdentities)",
+                cluster=name,
+                names=", ".join(sorted(identities.allowed)),
+            )
 
     def stop(self, reason: str) -> Deferred[None]:
         """Close everything; fires when that is done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from tower.cloud.registry import cloud_providers
@@ -10,6 +10,7 @@ from tower.errors import ConfigurationError, Invalid
 from tower.nodes.node import Node, is_place, parse_node
 from tower.nodes.spec import HostKeyMode, KeyType, SSHSpec
 from tower.policy import KUBERNETES, parse_target
+from tower.systemidentities import ALLOWED_LIMIT, check_allowed
 
 #: Where the object has it.
 PLACE = "spec.connection.ssh"
@@ -81,6 +82,7 @@ _FIELDS: Mapping[str, tuple[str, _Kind]] = {
     "kubelet_insecure": ("insecureSkipKubeletTLSVerify", _FLAG),
     "targets": ("targets", _MAPPING),
     "allow_system": ("allowSystemIdentities", _FLAG),
+    "allowed_identities": ("allowedSystemIdentities", _TEXTS),
 }
 
 #: What each attribute is called in the object.
@@ -104,7 +106,7 @@ def to_record(spec: SSHSpec) -> dict[str, Any]:
 
 
 def from_record(value: Mapping[str, Any]) -> SSHSpec:
-    """Return the spec that `to_record` wrote."""
+    """Return the spec that `to_record` wrote, now or in an earlier version, which had fewer fields."""
     parts: dict[str, Any] = {
         key: tuple(part) if isinstance(part, list) else part for key, part in value.items()
     }
@@ -149,6 +151,7 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
             f"is not looked at with {PLACE}.insecureSkipKubeletTLSVerify: leave one out",
         )
     _check_targets(spec.targets)
+    _check_identities(spec.allowed_identities)
     return spec
 
 
@@ -246,6 +249,19 @@ def _check_targets(targets: Mapping[str, str]) -> None:
                 address,
                 "must be HOST:PORT, with a name of lower-case letters, digits, '-' and '.'",
             )
+
+
+def _check_identities(names: Sequence[str]) -> None:
+    place = NAMES["allowed_identities"]
+    if len(names) > ALLOWED_LIMIT:
+        raise Invalid(f"{PLACE}.{place}: {len(names)} are given: {ALLOWED_LIMIT} are the most allowed")
+    for number, name in enumerate(names):
+        try:
+            check_allowed(name)
+        except Invalid as e:
+            raise Invalid(f"{PLACE}.{place}[{number}]: {e}") from None
+        if name in names[:number]:
+            raise wrong(f"{place}[{number}]", name, "is given twice: leave one out")
 
 
 def _is_target(name: str, address: str) -> bool:
