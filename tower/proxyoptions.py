@@ -78,6 +78,11 @@ class Options(NodeOptions):
             "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
         ),
         parameter(
+            "node-files",
+            None,
+            "Directory of the files that clusters of type ssh may name (node-files in --state-dir).",
+        ),
+        parameter(
             "audit-log-path",
             None,
             "File that says who asked what, or - for standard output.",
