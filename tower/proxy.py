@@ -32,7 +32,7 @@ from tower.options import OptionError, one_line, one_line_errors
 from tower.periodic import periodic
 from tower.policy import join_address
 from tower.poller import Poller
-from tower.process import end_in_failure, raise_file_limit, settle_memory
+from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.proxyrecords import ProxyRecords
 from tower.proxytrust import ProxyTrust
@@ -65,6 +65,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+        if not options["allow-core-dumps"]:
+            forbid_dumps()
     for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
         if options[name] is not None:
             _check_free(name, options[host], options[name])

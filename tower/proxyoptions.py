@@ -9,6 +9,7 @@ from twisted.python import usage
 
 from tower.nodes.options import NodeOptions
 from tower.options import (
+    ALLOW_DUMPS,
     OptionError,
     Parameter,
     flag,
@@ -102,6 +103,7 @@ class Options(NodeOptions):
             "Let EVERY user of a cluster with an old agent act as that agent.",
         ),
         flag("v1-open-ports", "Let EVERYBODY into the ports of clusters with old agents, as it used to be."),
+        ALLOW_DUMPS,
         flag("leader-elect", "Not yet: one leader among several proxies."),
     ]
 

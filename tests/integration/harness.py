@@ -99,7 +99,7 @@ class Tower:
 
     def agent(self, cluster: str, kubeconfig: Path, *extra: str, via: int | None = None) -> Agent:
         """Return a new agent for a cluster by its join line; it is not started."""
-        line = self.tower("join", cluster)
+        line = self.tower("join", cluster, "--format", "env")
         words = shlex.split(line)
         assert words[0] == "env" and line.count("\n") == 1, line  # noqa: PT018
         environment = dict(word.split("=", 1) for word in words[1:] if word.startswith("TOWER_"))

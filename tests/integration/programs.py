@@ -213,19 +213,24 @@ class Program:
 
     def holds(self, secret: bytes) -> bool:
         """Say whether *secret* stands anywhere in the memory of the process."""
-        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-            for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines():
-                span, access = line.split()[:2]
-                if not access.startswith("rw"):
-                    continue
-                first, last = (int(part, 16) for part in span.split("-"))
-                try:
-                    memory.seek(first)
-                    if secret in memory.read(last - first):
-                        return True
-                except OSError:  # a mapping of the kernel's
-                    continue
-        return False
+        return holds(self.pid, secret)
+
+
+def holds(pid: int, secret: bytes) -> bool:
+    """Say whether *secret* stands anywhere in the memory of a process."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, access = line.split()[:2]
+            if not access.startswith("rw"):
+                continue
+            first, last = (int(part, 16) for part in span.split("-"))
+            try:
+                memory.seek(first)
+                if secret in memory.read(last - first):
+                    return True
+            except OSError:  # a mapping of the kernel's
+                continue
+    return False
 
 
 def run(
