@@ -5,26 +5,23 @@ from __future__ import annotations
 import os
 import pty
 import re
+import resource
 import shlex
-import signal
 import subprocess
 from pathlib import Path
+
+import yaml
 
 from tests.integration.backends import Backend
 from tests.integration.harness import LOOPBACK, PATIENCE, TowerTestCase
 from tests.integration.ports import free_port
-from tests.integration.programs import Program, clean_environment, holds, is_ready, run, script, wait_for
+from tests.integration.programs import ShellProgram, clean_environment, holds, is_ready, run, script, wait_for
 
 CLUSTER = "alpha"
 TOKEN = re.compile(r"tower-[A-Za-z0-9_-]{43}")
 
 
-def children(pid: int) -> list[int]:
-    """Return the processes that *pid* has started."""
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-class TokenTests(TowerTestCase):
+class AgentCase(TowerTestCase):
     """One cluster, the line that ``tower join`` prints, and agents that shells start with it."""
 
     def setUp(self) -> None:
@@ -52,29 +49,27 @@ class TokenTests(TowerTestCase):
     def started(self, line: str, name: str = "agent") -> int:
         """Have a shell run a line; return the agent's pid once it has joined."""
         path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
-        self.shell = Program(name, ["sh", "-c", line], self.folder, {"PATH": path})
-        self.shell.start()
-        self.addCleanup(self.stop)
+        self.shell = ShellProgram(name, ["sh", "-c", line], self.folder, {"PATH": path})
+        self.wait_until_joined(self.shell)
+        pid = self.shell.inner_pid
+        self.assertIn(b"tower-agent", Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+        return pid
+
+    def wait_until_joined(self, shell: ShellProgram) -> None:
+        """Start an agent, and wait for its tunnel."""
+        shell.start()
+        self.addCleanup(shell.stop)
 
         def ready() -> bool:
-            if not self.shell.running():
-                raise AssertionError(f"the agent ended: {self.shell.tail()}")
+            if not shell.running():
+                raise AssertionError(f"the agent ended: {shell.tail()}")
             return is_ready(self.health)
 
         wait_for("the agent to join", ready)
-        (pid,) = (
-            pid
-            for pid in (self.shell.pid, *children(self.shell.pid))
-            if b"tower-agent" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        )
-        return pid
 
-    def stop(self) -> None:
-        """End the agent, with which the shell ends."""
-        if self.shell.running():
-            for pid in children(self.shell.pid) or [self.shell.pid]:
-                os.kill(pid, signal.SIGTERM)
-            self.shell.wait()
+
+class TokenTests(AgentCase):
+    """Where the token is to be found."""
 
     def refused(self, name: str, *options: str, stdin: int = subprocess.DEVNULL) -> str:
         """Return the line with which an agent ends at once."""
@@ -101,6 +96,12 @@ class TokenTests(TowerTestCase):
             self.assertNotIn(token.encode(), Path(f"/proc/{pid}/{name}").read_bytes())
         self.assertNotIn(token, self.shell.output())
 
+    def kubeconfig_token(self) -> bytes:
+        """Return a secret that the agent needs for ever."""
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        token: str = config["users"][0]["user"]["token"]
+        return token.encode()
+
     def test_printed_line(self) -> None:
         """The line works in a shell as it is, and after it nothing of the agent has the token."""
         line, token = self.line()
@@ -108,6 +109,7 @@ class TokenTests(TowerTestCase):
         pid = self.started(line)
         self.nowhere(pid, token)
         wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
+        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
 
     def test_no_program_gets_the_token(self) -> None:
         """What runs while the line is run is given no token: the shell itself prints it."""
@@ -133,16 +135,17 @@ class TokenTests(TowerTestCase):
         self.nowhere(pid, token)
         self.assertIn(b"TOWER_TOKEN=\0", Path(f"/proc/{pid}/environ").read_bytes())
         wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
+        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
 
     def test_started_again(self) -> None:
         """Once it has joined, the same command works with nothing at standard input, open or closed."""
         line, _ = self.line()
         self.started(line)
-        self.stop()
+        self.shell.stop()
         again = line.partition("| ")[2]
         for number, end in enumerate(("< /dev/null", "<&-")):
             self.started(f"{again} {end}", f"again-{number}")
-            self.stop()
+            self.shell.stop()
 
     def test_nothing_at_standard_input(self) -> None:
         """An agent that never joined and is given no token ends with a line that says what to do."""
@@ -165,14 +168,42 @@ class TokenTests(TowerTestCase):
         self.assertIn("--token-file '-' is empty or too large", said)
 
 
-class DumpTests(TokenTests):
-    """What is in memory stays there."""
+class DumpTests(AgentCase):
+    """What is in memory stays there: no core file, no look at it by programs of the same user."""
 
-    def limits(self, pid: int) -> tuple[str, int]:
-        """Return a process's limit for core files, and who owns what the system shows of it."""
-        (line,) = (
-            line
-            for line in Path(f"/proc/{pid}/limits").read_text().splitlines()
-            if line.startswith("Max core")
-        )
-        return " ".join(line.split()[4:6]), os.stat(f"/proc/{pid}/environ").st_uid
+    def program(self, words: str, name: str) -> ShellProgram:
+        """Return a program that runs with a group of its own, if we may give it one."""
+        other = "setpriv --regid=65534 --clear-groups " if os.geteuid() == 0 else ""
+        path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
+        return ShellProgram(name, ["sh", "-c", f"exec {other}{words}"], self.folder, {"PATH": path})
+
+    def shown(self, pid: int) -> tuple[list[str], bool]:
+        """Return a process's limits for core files, and whether the system shows its memory to its user.
+
+        What is below ``/proc/PID`` belongs to root's user and group where it does not (proc(5)).
+        """
+        limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        (core,) = (line.split()[4:6] for line in limits if line.startswith("Max core"))
+        status = os.stat(f"/proc/{pid}/mem")
+        return core, (status.st_uid, status.st_gid) != (0, 0)
+
+    def test_agent(self) -> None:
+        """The agent forbids both, unless it is told to allow them."""
+        before = [str(each).replace("-1", "unlimited") for each in resource.getrlimit(resource.RLIMIT_CORE)]
+        words = self.line("--format", "env")[0]
+        for extra, expected in (("", (["0", "0"], False)), ("--allow-core-dumps", (before, True))):
+            shell = self.program(f"{words} {extra}", f"agent{extra}")
+            self.wait_until_joined(shell)
+            self.assertEqual(self.shown(shell.pid), expected)
+            self.assertTrue(shell.stop())
+
+    def test_proxy(self) -> None:
+        """So does the proxy, which has keys and credentials."""
+        self.tower.proxy.stop()
+        for extra, expected in ((), (["0", "0"], False)), (("--allow-core-dumps",), True):
+            program = self.tower.proxy_program(*extra)
+            self.tower.proxy = self.program(shlex.join(program.argv), f"proxy-{len(extra)}")
+            self.tower.start()
+            core, is_shown = self.shown(self.tower.proxy.pid)
+            self.assertEqual(is_shown if extra else (core, is_shown), expected)
+            self.assertTrue(self.tower.proxy.stop())

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -214,6 +215,21 @@ class Program:
     def holds(self, secret: bytes) -> bool:
         """Say whether *secret* stands anywhere in the memory of the process."""
         return holds(self.pid, secret)
+
+
+class ShellProgram(Program):
+    """A shell that runs one program, maybe as the end of a pipe, and ends with it."""
+
+    @property
+    def inner_pid(self) -> int:
+        """The process id of what the shell runs, or has become."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return int(children[-1]) if children else self.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to what the shell runs."""
+        with suppress(ProcessLookupError):
+            os.kill(self.inner_pid, number)
 
 
 def holds(pid: int, secret: bytes) -> bool:
