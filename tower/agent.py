@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.agentoptions import ANY_HOST_KEY, PUBLISHED, V1, Options
+from tower.agentoptions import AGENT_KEY, ANY_HOST_KEY, PUBLISHED, V1, Options
 from tower.authorities import is_published
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
@@ -33,7 +33,7 @@ from tower.outgoing import Outgoing
 from tower.periodic import periodic
 from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
-from tower.process import end_in_failure, raise_file_limit, settle_memory
+from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
 from tower.selftest import check_head_policy
 from tower.statedir import StateDir
@@ -137,14 +137,14 @@ class Agent(MultiService):
         options = self._options
         return Identity(
             cluster=options["name"],
-            key=load_or_create(self._state, "agent-key"),
+            key=load_or_create(self._state, AGENT_KEY),
             hello=AgentHello(
                 __version__,
                 socket.gethostname()[:255],
                 tuple(self._targets.names),
                 server=self.member.address[:LONGEST_TEXT],
             ),
-            token=options.secret("token"),
+            token=options.secret("token") or None,
         )
 
     def _refresh(self) -> None:
@@ -182,7 +182,7 @@ class Agent(MultiService):
         if self._token_is_argument:
             self._log.warn(
                 "--token shows in the process list, for everybody on this machine, and cannot be hidden; "
-                "use TOWER_TOKEN or --token-file"
+                "use --token-file or TOWER_TOKEN"
             )
         self._warn_of_v1()
         for name in options["allowed-identities"]:
@@ -265,6 +265,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+        if not options["allow-core-dumps"]:
+            forbid_dumps()
     check_head_policy()
     state = StateDir(options.state_dir)
     state.lock()
@@ -273,5 +275,5 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     except (ConfigurationError, CannotListenError):
         state.close()
         raise
-    os.environ.pop("TOWER_TOKEN", None)
+    options.forget_secret("token")
     return agent

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from tower.cluster import check_name
 from tower.conch.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
 from tower.options import (
+    ALLOW_DUMPS,
     EnvironmentOptions,
     flag,
     parameter,
@@ -25,6 +27,7 @@ from tower.options import (
     secret,
 )
 from tower.policy import parse_address, parse_target
+from tower.process import forget_variable
 from tower.systemidentities import SystemIdentities, check_allowed
 from tower.v1.registration import KUBESPHERE_SERVICE, Address
 from tower.web.pinning import parse_ca_hash
@@ -35,6 +38,9 @@ AUTO, V1, V2 = "auto", "v1", "v2"
 
 #: The flag without which nobody's credentials are sent to whoever answers.
 ANY_HOST_KEY = "insecure-v1-any-host-key"
+
+#: The file in the state directory that has the agent's private key.
+AGENT_KEY = "agent-key"
 
 _JOIN_LINE = "take it from the line that 'tower join' prints"
 _MISSING_KEY = {
@@ -70,7 +76,7 @@ class Options(EnvironmentOptions):
         parameter("name", None, "The cluster that this agent serves, as the proxy knows it."),
         parameter("proxy-server", None, "URL of the proxy: wss://HOST:PORT, or ws://HOST:PORT without TLS."),
         parameter("ca-cert", None, "PEM file with the CA of a wss:// proxy (the system's CAs).", read_file),
-        *secret("token", "Join token; shows in the process list, so rather use TOWER_TOKEN."),
+        *secret("token", "Join token; shows in the process list, so rather use --token-file."),
         parameter("state-dir", None, "Where the agent keeps its key (~/.local/state/tower-agent/NAME)."),
         parameter(
             "kubeconfig", None, "How the cluster is reached (the service account, in a pod).", read_file
@@ -106,6 +112,7 @@ class Options(EnvironmentOptions):
             "insecure-v1-any-host-key",
             "Give the cluster's credentials to ANY proxy of kubesphere-v1 that answers at --proxy-server.",
         ),
+        ALLOW_DUMPS,
     ]
     repeated = frozenset({"host-key", "ca-hash", "target", "allow-system-identity"})
     server: ServerURL
@@ -114,6 +121,14 @@ class Options(EnvironmentOptions):
         super().__init__(environ)
         self["host-keys"], self["ca-hashes"], self["targets"] = [], [], []
         self["allowed-identities"] = []
+
+    def parse(self, arguments: Sequence[str]) -> None:
+        """See `EnvironmentOptions.parse`; the token is in the process's environment no longer."""
+        try:
+            super().parse(arguments)
+        finally:
+            if self._environ is os.environ:
+                forget_variable("TOWER_TOKEN")
 
     def opt_host_key(self, text: str) -> None:
         """Fingerprint of the proxy's host key, SHA256:..., from the join line.  Repeatable."""
@@ -151,6 +166,7 @@ class Options(EnvironmentOptions):
         _usage(check_name, self["name"], "--name: ")
         self.server = _usage(parse_server_url, self["proxy-server"])
         self._check_authority()
+        self._check_token()
         for name, default in (("kubernetes-service", 443), ("kubesphere-service", 80)):
             if self[name]:
                 _usage(partial(parse_address, default_port=default), self[name], f"--{name} ")
@@ -181,7 +197,7 @@ class Options(EnvironmentOptions):
         if not self.secret("token"):
             raise usage.UsageError(
                 "--token is missing: kubesphere-v1 knows an agent by the cluster's token alone; "
-                "give it as TOWER_TOKEN or --token-file"
+                "give it by --token-file or as TOWER_TOKEN"
             )
         for name, is_given in (
             ("no-impersonation", self["no-impersonation"]),
@@ -197,6 +213,15 @@ class Options(EnvironmentOptions):
             raise usage.UsageError(
                 "--target has no meaning with kubesphere-v1, which knows --kubernetes-service and "
                 "--kubesphere-service alone: leave it out"
+            )
+
+    def _check_token(self) -> None:
+        """Refuse to begin without a token and without a key: who has joined needs the key alone."""
+        if self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
+            raise usage.UsageError(
+                f"--token-file - : standard input is empty, and {self.state_dir} has no key that could have "
+                "joined: pipe the token in, as the line of 'tower join' does, or name the --state-dir of the "
+                "agent that has joined"
             )
 
     def _check_authority(self) -> None:

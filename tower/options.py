@@ -39,6 +39,7 @@ from tower.quantities import (
 from tower.verbosity import log_output, observer, read_modules, read_verbosity
 
 __all__ = [
+    "ALLOW_DUMPS",
     "EnvironmentOptions",
     "OptionError",
     "flag",
@@ -137,8 +138,19 @@ def secret(name: str, doc: str) -> list[Parameter]:
     """
     return [
         parameter(name, None, doc),
-        parameter(f"{name}-file", None, f"File that holds what --{name} would say.", read_secret_file),
+        parameter(
+            f"{name}-file",
+            None,
+            f"File that holds what --{name} would say; -: standard input.",
+            read_secret_file,
+        ),
     ]
+
+
+#: Both programs' flag; see `tower.process.forbid_dumps`.
+ALLOW_DUMPS = flag(
+    "allow-core-dumps", "Let core dumps, and other programs of this user, have what is in memory, with keys."
+)
 
 
 class EnvironmentOptions(usage.Options):
@@ -220,16 +232,20 @@ class EnvironmentOptions(usage.Options):
     def secret(self, name: str) -> str | None:
         """Return the secret *name*: its flag, its file's content, its variable, or its variable's file.
 
-        What was given by flag goes before what was given by the environment.
+        What was given by flag goes before what was given by the environment.  Empty: there was nothing at
+        standard input.  None: there is none, or it was forgotten.
         """
         names = (name, f"{name}-file")
         for source in ("flag", "environment"):
             for key in names:
                 if self.given.get(key) == source:
                     value = self[key]
-                    assert isinstance(value, str)
-                    return value.strip()
+                    return None if value is None else str(value).strip()
         return None
+
+    def forget_secret(self, name: str) -> None:
+        """Keep the secret *name* no longer; whoever needs it has it."""
+        self[name] = self[f"{name}-file"] = None
 
     def log_observer(self) -> ILogObserver:
         """Return what logs as ``--v`` says, to where twistd's own options say, else to standard output."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
 from twisted.application.internet import TCPServer
@@ -26,11 +27,12 @@ from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.given import ensure, read_access
 from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
 from tower.nodes.nodecluster import Surroundings
+from tower.nodes.nodefiles import DIRECTORY, NodeFiles
 from tower.options import OptionError, one_line, one_line_errors
 from tower.periodic import periodic
 from tower.policy import join_address
 from tower.poller import Poller
-from tower.process import end_in_failure, raise_file_limit, settle_memory
+from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.proxyrecords import ProxyRecords
 from tower.proxytrust import ProxyTrust
@@ -64,6 +66,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+        if not options["allow-core-dumps"]:
+            forbid_dumps()
     check_head_policy()
     for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
         if options[name] is not None:
@@ -180,8 +184,18 @@ class Proxy(MultiService):
             self._budget,
             self._day.seconds,
             self._options["keepalive"],
+            self._node_files(),
         )
         return NodeClusters(around, self._records.clusters)
+
+    def _node_files(self) -> NodeFiles:
+        options = self._options
+        files = NodeFiles(
+            Path(options["node-files"] or self._state.path / DIRECTORY).absolute(), options.given_cluster
+        )
+        named = (options["secrets-key-file"], options["ca-key"])
+        files.prepare(self._state.path, *(Path(name) for name in named if name))
+        return files
 
     def startService(self) -> None:
         """Start; the ports open once the records and the admin's kubeconfig are in order."""

@@ -9,6 +9,7 @@ from twisted.python import usage
 
 from tower.nodes.options import NodeOptions
 from tower.options import (
+    ALLOW_DUMPS,
     OptionError,
     Parameter,
     flag,
@@ -78,6 +79,11 @@ class Options(NodeOptions):
             "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
         ),
         parameter(
+            "node-files",
+            None,
+            "Directory of the files that clusters of type ssh may name (node-files in --state-dir).",
+        ),
+        parameter(
             "audit-log-path",
             None,
             "File that says who asked what, or - for standard output.",
@@ -97,6 +103,7 @@ class Options(NodeOptions):
             "Let EVERY user of a cluster with an old agent act as that agent.",
         ),
         flag("v1-open-ports", "Let EVERYBODY into the ports of clusters with old agents, as it used to be."),
+        ALLOW_DUMPS,
         flag("leader-elect", "Not yet: one leader among several proxies."),
     ]
 

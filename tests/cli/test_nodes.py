@@ -104,11 +104,11 @@ class AddTests(NodesTestCase):
         )
 
     def test_relative_paths(self) -> None:
-        """Paths count from where the command runs."""
-        self.least[5] = "id"
+        """Names count from the proxy's directory; with a dot before them, from where the command runs."""
+        self.least[5] = "beta/id"
         spec = self.added("--ssh-known-hosts", "../known", "--nodes-file", "./n")
         here = os.getcwd()
-        self.assertEqual((spec.key_file, spec.nodes_file), (f"{here}/id", f"{here}/n"))
+        self.assertEqual((spec.key_file, spec.nodes_file), ("beta/id", f"{here}/n"))
         self.assertEqual(spec.known_hosts, f"{os.path.dirname(here)}/known")
 
     def test_kubeconfig_with_files(self) -> None:

@@ -26,6 +26,7 @@ from tower.nodes.access import MemberAccesses
 from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
 from tower.nodes.node import Node
 from tower.nodes.nodecluster import Surroundings
+from tower.nodes.nodefiles import NodeFiles
 from tower.nodes.spec import SSHSpec
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
@@ -70,6 +71,7 @@ class NodeClustersTests(SynchronousTestCase):
             Budget(1 << 20),
             self.clock.seconds,
             15.0,
+            NodeFiles(self.folder),
         )
         self.nodes = NodeClusters(around, self.clusters)
         self.nodes.startService()

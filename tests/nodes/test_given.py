@@ -112,7 +112,7 @@ class ReadingTests(SynchronousTestCase):
                 "--cloud-provider: 'nimbus': ",
             ),
             (self.given(spec=evolve(SPEC, nodes=("a:1", "b c"))), "--nodes[1]: 'b c': must be"),
-            (self.given(spec=evolve(SPEC, key_file="relative")), "--ssh-keyfile: 'relative': must be"),
+            (self.given(spec=evolve(SPEC, key_file="~/id")), "--ssh-keyfile: '~/id': must be"),
         ):
             error = self.assertRaises(ConfigurationError, read_access, given)
             self.assertIn(wanted, str(error))

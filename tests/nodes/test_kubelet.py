@@ -22,6 +22,7 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.gate import Gate
 from tower.nodes.kubelet import Kubelets
 from tower.nodes.node import Node
+from tower.nodes.nodefiles import Placed
 from tower.nodes.spec import SSHSpec
 from tower.pki import Authority
 from tower.systemidentities import NONE_ALLOWED, SystemIdentities
@@ -119,7 +120,9 @@ class KubeletsCase(SynchronousTestCase):
             why_not="a flag would",
         )
         gate.renew()
-        return Kubelets(self.clock, "beta", SSHSpec("core", "/key", **spec), self.nodes, self.api, gate)
+        made = SSHSpec("core", "/key", **spec)
+        authority = Placed(Path(made.kubelet_authority))
+        return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
 
 
 class OpenTests(KubeletsCase):

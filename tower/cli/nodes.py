@@ -59,6 +59,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _path(text: str) -> str:
+    """Return a path on the proxy's machine; one from here, with a dot before it, is made whole."""
+    return os.path.abspath(text) if text.startswith(("./", "../")) else text
+
+
 _FLAGS: Sequence[_Flag] = (
     _Flag("ssh-user", "user", "U", "who logs in on the nodes; needed"),
     _Flag(
@@ -66,7 +71,7 @@ _FLAGS: Sequence[_Flag] = (
         "keyFile",
         "F",
         "the private key; made by the proxy if there is none; needed",
-        os.path.abspath,
+        _path,
     ),
     _Flag("ssh-key-type", "keyType", "TYPE", "of a key that is made: ed25519 (the default) or rsa"),
     _Flag(
@@ -81,7 +86,7 @@ _FLAGS: Sequence[_Flag] = (
         "knownHosts",
         "F",
         "their host keys, as OpenSSH keeps them (default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts)",
-        os.path.abspath,
+        _path,
     ),
     _Flag(
         "nodes",
@@ -90,9 +95,9 @@ _FLAGS: Sequence[_Flag] = (
         "the nodes; where neither these nor a file nor a cloud provider are given, its API server lists them",
         _list,
     ),
-    _Flag("nodes-file", "nodesFile", "F", "file with a node in each line", os.path.abspath),
+    _Flag("nodes-file", "nodesFile", "F", "file with a node in each line", _path),
     _Flag("cloud-provider", "cloudProvider", "NAME", "cloud that lists the nodes and installs the key"),
-    _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", os.path.abspath),
+    _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", _path),
     _Flag(
         "node-address-types",
         "addressTypes",
@@ -107,7 +112,7 @@ _FLAGS: Sequence[_Flag] = (
         "kubeletCertificateAuthority",
         "F",
         "CAs that verify the kubelets (default: the API server's)",
-        os.path.abspath,
+        _path,
     ),
 )
 
@@ -141,10 +146,11 @@ _FIELD = re.compile(r"spec\.connection\.(?:ssh\.)?[A-Za-z]+")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Have *command* take the flags of clusters of type ssh.  Files are on the proxy's machine, but K."""
+    """Have *command* take the flags of clusters of type ssh."""
     group = command.add_argument_group(
         "clusters of type ssh",
-        "Files are on the proxy's machine, but for K, which is read here and sent to the proxy.",
+        "Files F are on the proxy's machine, below its directory --node-files (node-files in its state "
+        "directory), from which relative names count.  K is read here and sent to the proxy.",
     )
     for flag in _FLAGS:
         group.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)

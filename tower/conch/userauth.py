@@ -246,4 +246,4 @@ class UserAuthClient(SSHService):
             self._refused()
             return
         body = enrol_request(self.transport.sessionID, self._cluster, self._key, token)
-        self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
+        self.transport.send_secret(MSG_USERAUTH_REQUEST, body)

@@ -26,7 +26,8 @@ KUBELET_PORT = 10250
 class SSHSpec:
     """What an administrator said.
 
-    Files are on the proxy's machine, by absolute path; they are read when they are needed.
+    Files are on the proxy's machine, below ``--node-files`` unless its command line names them; they are read
+    when they are needed.
 
     :ivar user: to log in as.
     :ivar key_file: private key; made if there is none.

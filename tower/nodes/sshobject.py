@@ -22,8 +22,12 @@ USER_LIMIT = 32
 NODE_LIMIT = 5000
 TARGET_LIMIT = 1000
 
-#: Longest path, characters.
-_PATH_LIMIT = 4096
+#: Longest path and longest name in it, B, as Linux has them.
+_PATH_LIMIT = 4095
+_NAME_LIMIT = 255
+
+#: How much of a path that is too long is shown, characters.
+_SHOWN = 60
 
 #: The types of addresses that Kubernetes has for nodes.
 _ADDRESS_TYPES = ("Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "LegacyHostIP")
@@ -88,8 +92,8 @@ _FIELDS: Mapping[str, tuple[str, _Kind]] = {
 #: What each attribute is called in the object.
 NAMES = {attribute: name for attribute, (name, _) in _FIELDS.items()}
 
-#: What is a path on the proxy's machine.
-_PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
+#: What is a path on the proxy's machine; `tower.nodes.nodefiles.NodeFiles` says which are good.
+PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
 
 _SOURCES = ("nodes", "nodes_file", "cloud_provider")
 
@@ -136,7 +140,7 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
     :raise Invalid: naming the field, its value and the cure.
     """
     _check_login(spec)
-    for attribute in _PATHS:
+    for attribute in PATHS:
         _check_path(NAMES[attribute], getattr(spec, attribute))
     for name, port, least in (("sshPort", spec.ssh_port, 1), ("kubeletPort", spec.kubelet_port, 0)):
         if not least <= port <= 65535:
@@ -192,7 +196,7 @@ def _check_login(spec: SSHSpec) -> None:
         raise wrong("user", spec.user, f"must be 1 to {USER_LIMIT} bytes without control characters")
     if not spec.key_file:
         raise Invalid(
-            f"{PLACE}.keyFile: required: the absolute path of the private key, which is made if there is none"
+            f"{PLACE}.keyFile: required: the file of the private key, which is made if there is none"
         )
     if spec.key_type not in get_args(KeyType):
         raise wrong("keyType", spec.key_type, f"must be {' or '.join(get_args(KeyType))}")
@@ -208,8 +212,19 @@ def _check_login(spec: SSHSpec) -> None:
 
 
 def _check_path(name: str, path: str) -> None:
-    if path and not (path.startswith("/") and path.isprintable() and len(path) <= _PATH_LIMIT):
-        raise wrong(name, path, "must be an absolute path on the proxy's machine")
+    if not path.isprintable():
+        raise wrong(name, path[:_PATH_LIMIT], "must be a path without control characters")
+    longest = max(len(part.encode()) for part in path.split("/"))
+    if longest > _NAME_LIMIT or len(path.encode()) > _PATH_LIMIT:
+        raise wrong(
+            name,
+            f"{path[:_SHOWN]}…",
+            f"is too long: a path has {_PATH_LIMIT} B at most, and {_NAME_LIMIT} B between slashes",
+        )
+    if path.startswith("~"):
+        raise wrong(name, path, "must be a path without ~, which nobody expands here")
+    if path.endswith("/"):
+        raise wrong(name, path, "must be a file, not a directory")
 
 
 def _check_addresses(spec: SSHSpec) -> None:
