@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from twisted.python import usage
 
-from tower.authorities import PUBLISHED_AUTHORITIES
 from tower.cluster import check_name
 from tower.conch.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
@@ -25,8 +24,9 @@ from tower.options import (
     secret,
 )
 from tower.policy import parse_address, parse_target
+from tower.publishedkeys import REASON, is_published
 from tower.v1.registration import KUBESPHERE_SERVICE, Address
-from tower.web.pinning import parse_ca_hash
+from tower.web.pinning import NEW_CA, parse_ca_hash
 from tower.web.serverurl import ServerURL, parse_server_url
 
 #: Values of ``--protocol``.
@@ -44,12 +44,6 @@ _MISSING_KEY = {
     AUTO: f"--host-key is missing: {_JOIN_LINE}; for a proxy of KubeSphere Tower, "
     f"which makes a new key at each start, there is --{ANY_HOST_KEY}",
 }
-
-#: Why a CA is refused whose key everybody has (hole 2).
-PUBLISHED = (
-    "the private key of this CA is public, in the repository of KubeSphere Tower, so anybody can pose as "
-    "the proxy: give the proxy another one"
-)
 
 
 def read_protocol(text: str) -> str:
@@ -191,8 +185,8 @@ class Options(EnvironmentOptions):
                 "begin it with wss://, or leave out --ca-hash and --ca-cert"
             )
         for text in self["ca-hashes"]:
-            if text.removeprefix("sha256:") in PUBLISHED_AUTHORITIES:
-                raise usage.UsageError(f"--ca-hash {text}: {PUBLISHED}")
+            if is_published(text):
+                raise usage.UsageError(f"--ca-hash {text}: {REASON}: {NEW_CA}")
 
     @property
     def state_dir(self) -> Path:
