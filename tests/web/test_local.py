@@ -49,7 +49,7 @@ class ResponseTests(SynchronousTestCase):
             self.assertTrue(kit.user.closing)
 
     def test_unread_body(self) -> None:
-        """After an answer that did not wait for it a short body is dropped, then the next request is served."""
+        """Behind an answer that did not wait for it a short body is dropped; the next request is served."""
         kit = Kit(lambda request: Response(200))
         kit.user.deliver(get(b"/", b"Content-Length: 9", method=b"POST", body=b"abc"))
         self.assertNotIn(b"Connection: close", kit.user.taken())
