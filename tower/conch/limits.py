@@ -69,7 +69,7 @@ class NoRoom(Disconnected):
 
 
 class TooManyTunnels(PeerError):
-    """An agent, or its cluster, has all the tunnels that it may have; the text names the limit and the cure."""
+    """An agent or its cluster has all the tunnels that it may have; the text names the limit and the cure."""
 
 
 class Closed(PeerError):
