@@ -53,6 +53,12 @@ class CutTests(SynchronousTestCase):
         if error is not None:
             raise error
 
+    def test_found_later(self) -> None:
+        """What a later run found: a text of digits alone took a duration's reader the square of its length."""
+        error = attempt(TARGETS["quantities"], b"9" * 60_000, "2049392828/quantities/11016")
+        if error is not None:
+            raise error
+
     def test_every_cut(self) -> None:
         """A refused or answered request with a body, and the one behind it, have one outcome at every cut."""
         for path in (b"/refused", b"/answered"):
