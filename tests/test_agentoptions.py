@@ -6,7 +6,7 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.agentoptions import Options
-from tower.authorities import PUBLISHED_AUTHORITIES
+from tower.publishedkeys import PUBLISHED_AUTHORITIES
 
 HOST_KEY = "--host-key=SHA256:" + "A" * 43
 ANYBODY = "--insecure-v1-any-host-key"

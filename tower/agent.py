@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cryptography.x509 import load_der_x509_certificate
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
@@ -17,8 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.agentoptions import AGENT_KEY, ANY_HOST_KEY, PUBLISHED, V1, Options
-from tower.authorities import is_published
+from tower.agentoptions import AGENT_KEY, ANY_HOST_KEY, V1, Options
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
 from tower.conch.hello import LONGEST_TEXT, AgentHello
@@ -251,9 +249,6 @@ def _dialer(sockets: Poller, options: Options) -> Dialer:
     context = None
     if url.secure and not options["ca-hashes"]:
         context = strict_context(None if options["ca-cert"] is None else str(options["ca-cert"]))
-        trusted = map(load_der_x509_certificate, context.get_ca_certs(binary_form=True))
-        if options["ca-cert"] and any(map(is_published, trusted)):
-            raise ConfigurationError(f"--ca-cert {options['ca-cert']}: {PUBLISHED}")
     proxy = find_proxy(url, os.environ)
     return Dialer(sockets, url, context=context, hashes=options["ca-hashes"], proxy=proxy)
 

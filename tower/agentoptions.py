@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from twisted.python import usage
 
-from tower.authorities import PUBLISHED_AUTHORITIES
 from tower.cluster import check_name
 from tower.conch.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
@@ -28,9 +27,10 @@ from tower.options import (
 )
 from tower.policy import parse_address, parse_target
 from tower.process import forget_variable
+from tower.publishedkeys import REASON, is_published
 from tower.systemidentities import SystemIdentities, check_allowed
 from tower.v1.registration import KUBESPHERE_SERVICE, Address
-from tower.web.pinning import parse_ca_hash
+from tower.web.pinning import NEW_CA, parse_ca_hash
 from tower.web.serverurl import ServerURL, parse_server_url
 
 #: Values of ``--protocol``.
@@ -51,12 +51,6 @@ _MISSING_KEY = {
     AUTO: f"--host-key is missing: {_JOIN_LINE}; for a proxy of KubeSphere Tower, "
     f"which makes a new key at each start, there is --{ANY_HOST_KEY}",
 }
-
-#: Why a CA is refused whose key everybody has (hole 2).
-PUBLISHED = (
-    "the private key of this CA is public, in the repository of KubeSphere Tower, so anybody can pose as "
-    "the proxy: give the proxy another one"
-)
 
 
 def read_protocol(text: str) -> str:
@@ -233,8 +227,8 @@ class Options(EnvironmentOptions):
                 "begin it with wss://, or leave out --ca-hash and --ca-cert"
             )
         for text in self["ca-hashes"]:
-            if text.removeprefix("sha256:") in PUBLISHED_AUTHORITIES:
-                raise usage.UsageError(f"--ca-hash {text}: {PUBLISHED}")
+            if is_published(text):
+                raise usage.UsageError(f"--ca-hash {text}: {REASON}: {NEW_CA}")
 
     @property
     def state_dir(self) -> Path:

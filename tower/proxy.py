@@ -129,6 +129,8 @@ class Proxy(MultiService):
             self._budget,
             keepalive=options["keepalive"],
             epoch=self._day.seconds,
+            per_key=options["max-tunnels-per-key"],
+            per_cluster=options["max-tunnels-per-cluster"],
         )
         self._nodes = self._node_clusters()
         self._gateways = Gateways(

@@ -66,6 +66,12 @@ class Options(NodeOptions):
             "Requests to one cluster at one time, watches and streams not counted; 0: any number.",
             read_count,
         ),
+        parameter(
+            "max-tunnels-per-key", 8, "Tunnels of one agent's key into a cluster; 0: any number.", read_count
+        ),
+        parameter(
+            "max-tunnels-per-cluster", 64, "Tunnels of one cluster's agents; 0: any number.", read_count
+        ),
         parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
         parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
         parameter(

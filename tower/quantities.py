@@ -29,7 +29,11 @@ _DURATION_UNITS = {
     "h": Decimal(3600),
     "d": Decimal(86400),
 }
-_DURATION_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
+# A number can be read in one way only: else many digits without a unit take a time that is their square.
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
+
+#: Longest text of a duration, characters.
+_DURATION_LIMIT = 256
 
 _SIZE_UNITS = {
     "": 1,
@@ -61,6 +65,8 @@ def parse_duration(text: str) -> float:
     """
     if text == "0":
         return 0.0
+    if len(text) > _DURATION_LIMIT:
+        raise ValueError(f"is no duration: {len(text)} characters are too many, give one such as 10s or 1h30m")
     total, end = Decimal(0), 0
     while part := _DURATION_PART.match(text, end):
         total += Decimal(part[1]) * _DURATION_UNITS[part[2]]

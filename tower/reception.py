@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
@@ -18,8 +18,9 @@ from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.jointokens import JoinTokens
-from tower.news import News
+from tower.news import News, Summary
 from tower.pipes import Pipe
+from tower.tunnelplaces import Entrance, TunnelPlaces
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
@@ -30,6 +31,30 @@ _TO_AGENT = FrameWriter(to_server=False)
 P = TypeVar("P")
 
 
+class _Gate:
+    """The gatekeeper of one connection: its key is good, and there is a place for its tunnel."""
+
+    __slots__ = ("_entrance", "_tokens")
+
+    def __init__(self, tokens: JoinTokens, entrance: Entrance) -> None:
+        self._tokens = tokens
+        self._entrance = entrance
+
+    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool | Awaitable[bool]:
+        """See `Gatekeeper.is_enrolled`."""
+        if not self._tokens.is_enrolled(cluster, fingerprint):
+            return False
+        waiting = self._entrance.enter(cluster, fingerprint)
+        return True if waiting is None else waiting.addCallback(lambda _: True)
+
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> None:
+        """See `Gatekeeper.enrol`."""
+        await self._tokens.enrol(cluster, token, fingerprint, blob)
+        waiting = self._entrance.enter(cluster, fingerprint)
+        if waiting is not None:
+            await waiting
+
+
 class Reception(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
@@ -38,7 +63,11 @@ class Reception(Service):
     :param keepalive: how often agents are probed, s.
     :param epoch: returns the time of day, s since the epoch.
     :param grace: how long a stop waits for connections to close, s.
+    :param per_key: how many tunnels one key may have into one cluster; 0: any number.
+    :param per_cluster: how many tunnels one cluster may have; 0: any number.
     :ivar wheel: the clock of all those connections.
+    :ivar places: what they have from authentication on.
+    :ivar rejections: writes lines that strangers can cause.
     """
 
     _log = Logger()
@@ -54,10 +83,14 @@ class Reception(Service):
         keepalive: float,
         epoch: Callable[[], float],
         grace: float = 5.0,
+        per_key: int = 0,
+        per_cluster: int = 0,
     ) -> None:
         self._reactor = reactor
         self.wheel = Wheel(reactor)
+        self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
         self._news = News(self.wheel, self._log)
+        self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
         self._gate = gate
         self._host_keys = host_keys
@@ -73,7 +106,10 @@ class Reception(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        ssh = ServerTransport(self.wheel, self._host_keys, self._gate, keepalive=self._keepalive)
+        entrance = Entrance(self.places)
+        gate = _Gate(self._gate, entrance)
+        ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
+        entrance.attach(ssh)
         return self.take(ssh, ssh.ready, pipe, leftover, self._welcome)
 
     def take(
@@ -128,8 +164,11 @@ class Reception(Service):
         self._tunnels.add(live)
 
     def _not_let_in(self, failure: Failure, tunnel: Tunnel) -> None:
-        self._news.tell(
-            "agent at {peer} was not let in: {reason}", peer=tunnel.peer, reason=failure.getErrorMessage()
+        self.rejections.tell(
+            "agents were not let in",
+            "agent at {peer} was not let in: {reason}",
+            peer=tunnel.peer,
+            reason=failure.getErrorMessage(),
         )
 
     def _gone(self, reason: Exception, tunnel: Tunnel) -> None:
@@ -145,6 +184,7 @@ class Reception(Service):
             self._tunnels.remove(live)
         if not self.running:
             self._news.write()
+            self.rejections.write()
         waiting = self._all_gone
         if waiting is not None and not self._open:
             self._all_gone = None
@@ -154,6 +194,7 @@ class Reception(Service):
         """Close all tunnels; fires when they are closed, or after the grace period."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._news.write()
+        self.rejections.write()
         for tunnel in list(self._open):
             tunnel.close("the proxy is stopping")
         if not self._open:

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.conch.limits import NoRoom
 from tower.conch.tunnel import Tunnel
 from tower.errors import TowerError
 from tower.web.dial import Backoff
@@ -167,7 +168,7 @@ class Reconnecting(Service):
             self._tunnel = None
             if self.running:
                 self._log.warn("the tunnel to {peer} is lost: {reason}", peer=tunnel.peer, reason=str(reason))
-                self._later()
+                self._later(long=isinstance(reason, NoRoom))
         elif self.running:
             self._log.info(
                 "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
@@ -192,10 +193,11 @@ class Reconnecting(Service):
             self._log.critical("giving up after {retries} retries", retries=self._max_retry)
             self._gave_up()
         else:
-            self._later()
+            self._later(long=failure.check(NoRoom) is not None)
 
-    def _later(self) -> None:
-        wait = self._backoff.wait()
+    def _later(self, *, long: bool = False) -> None:
+        """Try again after a while, a long one where the proxy has no room for this agent."""
+        wait = self._backoff.wait(long=long)
         self._log.info("trying again in {wait:.1f} s", wait=wait)
         self._timer = self._clock.callLater(wait, self._try)
 

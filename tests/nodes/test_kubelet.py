@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodes.test_nodereview import FakeAPI
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
+from tests.test_authorities import PUBLISHED
 from tests.trust import DAY, NOW, authority
 from tower.clientpair import load_pair
 from tower.conch.opening import StreamRefused, TunnelLost
@@ -193,6 +194,8 @@ class OpenTests(KubeletsCase):
         self.refused(self.open("n1", self.kubelet(CA), kubelets))
         path.write_bytes(CA.pem)
         self.successResultOf(self.open("n1", self.kubelet(CA), kubelets))
+        path.write_text(PUBLISHED)
+        self.assertIn("is public", str(self.refused(kubelets.open("n1"))))
         path.write_bytes(b"nothing")
         self.assertIn("not a PEM", str(self.refused(kubelets.open("n1"))))
         path.unlink()

@@ -42,6 +42,9 @@ class FakeChannel:
 
     authenticated: Any = None
 
+    def prove(self) -> None:
+        """Nothing follows from it here."""
+
 
 @define
 class FakeRequest:

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.web.gatewaykit import Kit, get
 from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
-from tower.web.request import Request
+from tower.web.request import DISCARD_LIMIT, Request
 from tower.web.status import Refusal
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
@@ -49,11 +49,52 @@ class ResponseTests(SynchronousTestCase):
             self.assertTrue(kit.user.closing)
 
     def test_unread_body(self) -> None:
-        """An answer before the body is here closes: what follows could not be told from the body."""
+        """Behind an answer that did not wait for it a short body is dropped; the next request is served."""
         kit = Kit(lambda request: Response(200))
-        kit.user.deliver(get(b"/", b"Content-Length: 5", method=b"POST", body=b"abc"))
-        self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+        kit.user.deliver(get(b"/", b"Content-Length: 9", method=b"POST", body=b"abc"))
+        self.assertNotIn(b"Connection: close", kit.user.taken())
+        kit.user.deliver(b"GET /")
+        self.assertEqual((len(kit.requests), kit.user.taken()), (1, b""))
+        kit.user.deliver(b"d" + get())
+        self.assertEqual(len(kit.requests), 2)
+        self.assertIn(b" 200 ", kit.user.taken())
+        self.assertFalse(kit.user.closing)
+
+    def test_long_unread_body(self) -> None:
+        """Behind any other unread body the connection closes, whether it is here already or not."""
+        long = DISCARD_LIMIT + 1
+        for fields, body in (
+            ((b"Content-Length: %d" % long,), bytes(long)),
+            ((b"Transfer-Encoding: chunked",), b"3\r\nabc\r\n0\r\n\r\n"),
+            ((b"Content-Length: 3", b"Expect: 100-continue"), b"abc"),
+        ):
+            for come in (b"", body[:2], body):
+                kit = Kit(lambda request: Response(200))
+                kit.user.deliver(get(b"/", *fields, method=b"POST", body=come))
+                self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+                self.assertTrue(kit.user.closing)
+
+    def test_unread_body_never_comes(self) -> None:
+        """A body that is to be discarded and does not come in time closes the connection."""
+        kit = Kit(lambda request: Response(200))
+        kit.user.deliver(get(b"/", b"Content-Length: 900", method=b"POST"))
+        for _ in range(int(kit.gateway.limits.head)):
+            kit.sweep(1)
+            kit.user.deliver(b"x")
+        self.assertFalse(kit.user.closing)
+        kit.sweep(1)
         self.assertTrue(kit.user.closing)
+
+    def test_unread_body_of_somebody_revoked(self) -> None:
+        """The end of a credential ends a connection whose body is being discarded."""
+        kit = Kit()
+        claim = (b"Impersonate-User: root", b"Content-Length: 9")
+        kit.user.deliver(get(b"/clusters/alpha/x", *claim, method=b"POST"))
+        self.assertIn(b" 403 ", kit.user.taken())
+        self.assertFalse(kit.user.closing)
+        (session,) = kit.sessions.inside
+        session[2]("revoked")
+        self.assertTrue(kit.user.lost)
 
     def test_errors(self) -> None:
         """Errors become Statuses with a request id."""

@@ -64,5 +64,13 @@ class Disconnected(PeerError):
         self.code = code
 
 
+class NoRoom(Disconnected):
+    """The peer has no room for another connection of ours (reason 12): it is no use to try again soon."""
+
+
+class TooManyTunnels(PeerError):
+    """An agent or its cluster has all the tunnels that it may have; the text names the limit and the cure."""
+
+
 class Closed(PeerError):
     """We closed the connection ourselves."""

@@ -28,6 +28,7 @@ from twisted.conch.ssh.service import SSHService
 from twisted.conch.ssh.transport import (
     DISCONNECT_BY_APPLICATION,
     DISCONNECT_PROTOCOL_ERROR,
+    DISCONNECT_TOO_MANY_CONNECTIONS,
     MSG_DISCONNECT,
     MSG_KEXINIT,
     MSG_NEWKEYS,
@@ -62,6 +63,7 @@ from tower.conch.limits import (
     Disconnected,
     HandshakeTimeout,
     Limits,
+    NoRoom,
 )
 from tower.conch.newkeys import NewKeys
 from tower.conch.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
@@ -233,7 +235,9 @@ class SecureTransport(SSHTransportBase):
         fields = Fields(packet)
         code, text = fields.number(), fields.string()
         printable = "".join(filter(str.isprintable, text[:256].decode("utf-8", "replace")))
-        self._end(Disconnected(code, printable))
+        # Whoever is on the way may say what he likes until packets are sealed.
+        is_full = code == DISCONNECT_TOO_MANY_CONNECTIONS and not isinstance(self.opener, ClearOpener)
+        self._end((NoRoom if is_full else Disconnected)(code, printable))
 
     def authenticated(self) -> None:
         """The peer is who it should be: longer packets, and changes of keys, are allowed from now on."""

@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 
 from tower.conch.opening import StreamRefused
 from tower.errors import ClusterUnreachable, ConfigurationError
-from tower.kube.kubeconfig import KubeAccess
+from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess
 from tower.member import Material, client_context
 from tower.memberdoor import not_secured
 from tower.nodes.kubeletplace import KubeletPlaces, OneTunnel, inner_addresses
@@ -22,6 +22,7 @@ from tower.nodes.nodereview import VERBS, NodeReview, Posts, Question, subresour
 from tower.nodes.spec import SSHSpec
 from tower.plainfile import read_plain
 from tower.policy import Upstream
+from tower.publishedkeys import refuse_published
 from tower.tlshandshake import TLSHandshake
 from tower.web.canonical import identity_lines
 from tower.web.status import Refusal
@@ -207,6 +208,7 @@ class Kubelets:
         except OSError as e:
             raise ConfigurationError(f"{file.path}: {e.strerror}") from e
         if self._trust is None or self._trust[0] != authority:
+            refuse_published(f"kubelet CA {file}", authority or b"", ANOTHER_CA)
             self._trust = (
                 authority,
                 kubelet_context(material, authority, insecure=self._spec.kubelet_insecure),
