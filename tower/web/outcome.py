@@ -32,12 +32,15 @@ class Relay:
         ``b"/clusters/alpha"`` on the front door, ``b""`` on the cluster's own port.
     :ivar target: the tunnel's target.
     :ivar plain: the user's header goes on as it came: the target asks by itself who somebody is.
+    :ivar scope: where the answer's cookies may go, a path without a final slash, and where other fields that
+        act on a whole host are dropped; ``b""`` where the host is the cluster's own.
     """
 
     cluster: str
     prefix: bytes = b""
     target: str = "kubernetes"
     plain: bool = False
+    scope: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
