@@ -69,8 +69,8 @@ def sent_to(path: str, cookie: bytes, asked: bytes) -> str | None:
     jar = CookieJar()
     origin = "https://tower.example:8443"
     response: Any = Response(cookie)
-    jar.extract_cookies(response, urllib.request.Request(origin + asked.decode()))  # noqa: S310 - never sent
-    request = urllib.request.Request(origin + path)  # noqa: S310 - never sent
+    jar.extract_cookies(response, urllib.request.Request(origin + asked.decode()))
+    request = urllib.request.Request(origin + path)
     jar.add_cookie_header(request)
     return request.get_header("Cookie")
 

@@ -41,6 +41,7 @@ class FakeChannel:
 
     standing: Any = None
 
+
 #: Where what follows /clusters/alpha goes.
 ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
 

@@ -225,12 +225,16 @@ class SecureTransport(SSHTransportBase):
         """Close; Conch's name for it."""
         self.close("closed")
 
+    @property
+    def peer(self) -> str:
+        """What the other end is called where its words are repeated.  Override."""
+        return "the peer"
+
     def ssh_DISCONNECT(self, packet: bytes) -> None:
         """The peer says why it goes."""
         fields = Fields(packet)
         code, text = fields.number(), fields.string()
-        printable = "".join(filter(str.isprintable, text[:256].decode("utf-8", "replace")))
-        self._end(Disconnected(code, printable))
+        self._end(Disconnected(code, text, self.peer))
 
     def authenticated(self) -> None:
         """The peer is who it should be: longer packets, and changes of keys, are allowed from now on."""

@@ -13,11 +13,11 @@ or raises a `tower.errors.TowerError` (best `tower.web.status.Refusal`), which b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from tower.escaping import json_text
 from tower.pipes import Pipe
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
@@ -54,7 +54,7 @@ class Response:
     @classmethod
     def of_json(cls, value: Mapping[str, Any], code: int = 200) -> Response:
         """Return *value* as an ``application/json`` answer."""
-        return cls(code, json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        return cls(code, json_text(value, separators=(",", ":")).encode() + b"\n")
 
 
 class BodyStream(Protocol):
