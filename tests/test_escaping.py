@@ -12,7 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.escaping import LONGEST_SAID, escaped, json_text, quoted, readable_json, reported, shortened
 
 #: What terminals obey, what some readers take for the end of a line, and what turns or hides a text.
-NASTY = "\x00\t\n\x0b\x0c\r\x1b\x1c\x7f\x80\x85\x9b\x9f\xa0\xad\u200b\u2028\u2029\u202e\u2066\ufeff\ud800\U000e0001"
+NASTY = (
+    "\x00\t\n\x0b\x0c\r\x1b\x1c\x7f\x80\x85\x9b\x9f\xa0\xad"
+    "\u200b\u2028\u2029\u202e\u2066\ufeff\ud800\U000e0001"
+)
 
 TEXTS = st.text(st.characters() | st.sampled_from(NASTY))
 

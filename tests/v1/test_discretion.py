@@ -35,7 +35,7 @@ class DiscretionTests(SynchronousTestCase):
         """Control characters go, nothing is said of what has no others."""
         self.assertEqual(self.shown(b"a\r\nb\x1b[0m\x00c\xff"), "ab[0mc\ufffd")
         self.assertEqual(self.shown(b"\x00\x01"), "[2 B that are no text]")
-        self.assertEqual(self.shown(b""), "0 B that are no text")
+        self.assertEqual(self.shown(b""), "[0 B that are no text]")
 
     def test_secrets(self) -> None:
         """No secret is shown, whole or in part, as it is or as it is sent."""

@@ -47,10 +47,20 @@ COOKIES = (
         b"; Expires=Wed, 21 Oct 2037 07:28:00 GMT; Path=/; Secure",
         b"; Path=/clusters/alpha/; Expires=Wed, 21 Oct 2037 07:28:00 GMT; Secure",
     ),
-    (b"; Max-Age=5; Partitioned; Priority=High;;", b"; Path=/clusters/alpha/apps/shop/; Max-Age=5; Partitioned; Priority=High"),
+    (
+        b"; Max-Age=5; Partitioned; Priority=High;;",
+        b"; Path=/clusters/alpha/apps/shop/; Max-Age=5; Partitioned; Priority=High",
+    ),
     (b'; Comment="; Path=/x', b"; Path=/clusters/alpha/x"),
     (b"; \xa0Path=/x; unknown=1", b"; Path=/clusters/alpha/apps/shop/"),
-)  # fmt: skip
+)
+
+#: What a member may write behind them.
+ATTRIBUTES = [
+    *(b"Path=/", b"path=/clusters/beta", b"PATH", b"Path=", b" path = /", b"\tPath\t=\t/x", b'Path="/"'),
+    *(b"Path=/clusters/beta/; Path=/", b"Path=/clusters/alpha/..", b"\x85path=/", b"Domain=tower.example"),
+    *(b"Domain=.example", b'x="', b"Expires=Wed, 21 Oct 2037 07:28:00 GMT", b"Version=1", b'Port="80"'),
+]
 
 
 class Response:
@@ -126,16 +136,12 @@ class CookieTests(SynchronousTestCase):
 
     @given(
         st.lists(
-            st.sampled_from(
-                [b"Path=/", b"path=/clusters/beta", b"PATH", b"Path=", b"Domain=tower.example", b"Domain=.example",
-                 b'x="', b"Path=/clusters/beta/; Path=/", b"Expires=Wed, 21 Oct 2037 07:28:00 GMT", b"Version=1",
-                 b" path = /", b"\tPath\t=\t/x", b"Path=/clusters/alpha/..", b"Path=\"/\"", b"\x85path=/", b"Port=\"80\""]
-            ),
+            st.sampled_from(ATTRIBUTES),
             max_size=6,
         ),
         st.sampled_from([b";", b"; ", b" ;", b",", b", "]),
         st.sampled_from([SCOPE, SCOPE + b"/", SCOPE + b"/a/b", b"/api/v1"]),
-    )  # fmt: skip
+    )
     def test_no_neighbour_gets_one(self, attributes: list[bytes], separator: bytes, asked: bytes) -> None:
         """Whatever attributes a member writes, a cookie jar sends its cookie to that member alone."""
         cookie = confined_cookie(separator.join([b"a=b", *attributes]), SCOPE, asked)
@@ -155,7 +161,10 @@ class FieldTests(SynchronousTestCase):
 
     def test_dropped(self) -> None:
         """What acts on the whole origin is dropped in every spelling, and everything else stays in order."""
-        lines = b"HTTP/1.1 200 OK\r\nA: 1\r\nstrict-TRANSPORT-security: max-age=1\r\nAlt-Svc:x\r\nSet-Cookie-X: y\r\nB:\r\n"
+        lines = (
+            b"HTTP/1.1 200 OK\r\nA: 1\r\nstrict-TRANSPORT-security: max-age=1\r\n"
+            b"Alt-Svc:x\r\nSet-Cookie-X: y\r\nB:\r\n"
+        )
         self.assertEqual(
             confined(lines, SCOPE, PATH), b"HTTP/1.1 200 OK\r\nA: 1\r\nSet-Cookie-X: y\r\nB:\r\n"
         )
