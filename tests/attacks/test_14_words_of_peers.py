@@ -153,7 +153,9 @@ class Liar(ThreadedServer):
         """See `ThreadedServer.serve`."""
         with connection, contextlib.suppress(OSError):
             connection.sendall(WORSE.replace("\r\n", " ").encode() + b"x" * 2000 + b"\r\n")
-            connection.recv(65536)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
 
 
 class NodeTests(harness.TowerTestCase, WordsTestCase):
@@ -166,7 +168,8 @@ class NodeTests(harness.TowerTestCase, WordsTestCase):
         backend = Backend(self.folder, "alpha")
         self.addCleanup(backend.program.stop)
         backend.start()
-        key = self.folder / "key"
+        key = self.tower.state / "node-files" / "key"
+        key.parent.mkdir(mode=0o700, exist_ok=True)
         key.touch(0o600)
         key.write_bytes(
             Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
@@ -183,7 +186,7 @@ class NodeTests(harness.TowerTestCase, WordsTestCase):
 
         status = wait_for("the node's words in the status", told)
         self.assertEqual(unfit(status), [])
-        self.assertIn("it says 'one", status)
+        self.assertIn(r"it reports: \"one 2026", status)
         self.assertNotIn("x" * LONGEST_SAID, status)
         for form in ("table", "json", "yaml"):
             self.assertEqual(unfit(self.tower.tower("cluster", "show", "alpha", "-o", form)), [], form)

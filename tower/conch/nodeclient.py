@@ -125,7 +125,7 @@ class NodeTransport(Client):
 
     def take_version(self, arrivals: Arrivals) -> bool:
         """Keep the first line that comes before, which may be all that a server says about itself."""
-        if b"\n" not in self._preface.lstrip():
+        if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
             self._preface = arrivals.beginning(PREFACE)
         return super().take_version(arrivals)
 

@@ -185,7 +185,7 @@ class ProxyClient:
             left = int(length)
         else:
             left = CHUNKED
-            self._chunks = self._chunked()
+            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
         self._status = int(code)
         if end + left != len(data) or self._hooked or left < 0:
             self._left = left
@@ -238,7 +238,7 @@ class ProxyClient:
         if body == UNTIL_CLOSE:
             self._reusable = keep = False
         elif body == CHUNKED:
-            self._chunks = self._chunked()
+            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
             if not request.minor:
                 lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
                 self._chunks.pieces = []
@@ -249,9 +249,6 @@ class ProxyClient:
         self._status = head.code
         wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
         self._deliver_head(head.code, wire + rest, len(wire))
-
-    def _chunked(self) -> ChunkedBody:
-        return ChunkedBody(forbidden=TRAILERS if self._scope else None)
 
     def _location(self, location: bytes) -> bytes:
         """Return *location* as the user has to ask for it."""
