@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from attrs import field, frozen
 
 from tower.errors import Invalid
+from tower.escaping import escaped
 from tower.nodes import sshobject
 from tower.nodes.spec import SSHSpec
 from tower.records import Record, Value
@@ -34,13 +35,14 @@ class Condition:
     """One observation about a cluster.
 
     :ivar type: such as ``AgentAvailable``.
+    :ivar message: for people; escaped, as it may repeat a member's words.
     :ivar last_transition: when *status* last changed, s since the epoch.
     """
 
     type: str
     status: ConditionStatus
     reason: str
-    message: str
+    message: str = field(converter=escaped)
     last_transition: float
 
 

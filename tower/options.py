@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
@@ -22,6 +23,7 @@ from twisted.python.reflect import accumulateClassList
 
 import tower
 from tower.errors import ConfigurationError
+from tower.escaping import escaped
 from tower.quantities import (
     format_duration,
     is_wildcard,
@@ -36,7 +38,7 @@ from tower.quantities import (
     read_secret_file,
     read_size,
 )
-from tower.verbosity import log_output, observer, read_modules, read_verbosity
+from tower.verbosity import log_output, observer, read_modules, read_verbosity, syslog_observer
 
 __all__ = [
     "ALLOW_DUMPS",
@@ -214,13 +216,16 @@ class EnvironmentOptions(usage.Options):
     def postOptions(self) -> None:
         """Have twistd log as much as ``--v`` says; call this when you override it."""
         parent: Any = self.parent
-        if parent is None or parent.get("logger") or parent.get("syslog"):
+        if parent is None or parent.get("logger"):
             return
         finish = parent.postOptions
 
         def install() -> None:
             finish()  # it takes --logger for the name of something to import, so ours comes after it
-            parent["logger"] = self.log_observer
+            if parent.get("syslog"):
+                parent["logger"] = partial(syslog_observer, parent.get("prefix", ""))
+            else:
+                parent["logger"] = self.log_observer
 
         parent.postOptions = install
 
@@ -351,4 +356,4 @@ def one_line(error: BaseException) -> str:
             f"cannot listen on {error.interface or '*'} port {error.port} ({reason}): "
             "stop what uses it, or choose another"
         )
-    return " ".join(str(error).split())
+    return escaped(" ".join(str(error).split()))

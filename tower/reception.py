@@ -17,6 +17,7 @@ from tower.conch.keys import KeyPair
 from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
+from tower.escaping import reported
 from tower.jointokens import JoinTokens
 from tower.news import News, Summary
 from tower.pipes import Pipe
@@ -153,12 +154,12 @@ class Reception(Service):
             tunnel.close("this agent may not serve that cluster any more")
             return
         self._news.tell(
-            "agent of {cluster} connected from {peer}, key {key}, version {version}, {protocol}",
+            "agent of {cluster} connected from {peer}, key {key}, {protocol}; {told}",
             cluster=live.name,
             peer=live.peer,
             key=live.fingerprint,
-            version=live.version,
             protocol=live.protocol,
+            told=reported(f"the agent of {live.name}", f"version {live.version}"),
         )
         self._open[tunnel] = live
         self._tunnels.add(live)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tower.escaping import escaped
+
 from .client import Client
 from .clusters import call_cluster
 from .errors import CommandFailed
@@ -140,4 +142,4 @@ def _write_ca(path: Path, pem: str) -> None:
 
 
 def _note(text: str) -> None:
-    print(f"tower: note: {text}", file=sys.stderr)
+    print(f"tower: note: {escaped(text)}", file=sys.stderr)

@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from tower.errors import ConfigurationError
+from tower.escaping import escaped
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.kube.selfcontained import self_contained, warnings_of
 
@@ -263,5 +264,5 @@ def _kubeconfig(path: str) -> str:
     except ConfigurationError as e:
         raise CommandFailed(f"--member-kubeconfig: {e}") from e
     for text in warnings_of(access):
-        print(f"tower: note: --member-kubeconfig: {text}", file=sys.stderr)
+        print(f"tower: note: --member-kubeconfig: {escaped(text)}", file=sys.stderr)
     return base64.b64encode(data).decode("ascii")

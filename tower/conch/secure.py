@@ -230,14 +230,18 @@ class SecureTransport(SSHTransportBase):
         """Close; Conch's name for it."""
         self.close("closed")
 
+    @property
+    def peer(self) -> str:
+        """What the other end is called where its words are repeated.  Override."""
+        return "the peer"
+
     def ssh_DISCONNECT(self, packet: bytes) -> None:
         """The peer says why it goes."""
         fields = Fields(packet)
         code, text = fields.number(), fields.string()
-        printable = "".join(filter(str.isprintable, text[:256].decode("utf-8", "replace")))
         # Whoever is on the way may say what he likes until packets are sealed.
         is_full = code == DISCONNECT_TOO_MANY_CONNECTIONS and not isinstance(self.opener, ClearOpener)
-        self._end((NoRoom if is_full else Disconnected)(code, printable))
+        self._end((NoRoom if is_full else Disconnected)(code, text, self.peer))
 
     def authenticated(self) -> None:
         """The peer is who it should be: longer packets, and changes of keys, are allowed from now on."""
