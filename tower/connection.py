@@ -161,7 +161,7 @@ class Connection:
         self._paused = True
         if self._ready and not self._closing:
             self._stop_reading()
-        if self._broken is not None:
+        if self._broken is not None and not self._closed:
             self._reactor.callLater(0, self._lost, self._broken)
 
     def resume(self) -> None:

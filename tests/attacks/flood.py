@@ -11,6 +11,7 @@
 | ``slow`` | ``--sockets`` send a byte of a head every second |
 | ``handshakes`` | ``--rate`` TLS handshakes a second, each on a new connection |
 | ``upgrades`` | ``--rate`` WebSocket upgrades of an agent a second, which say nothing more |
+| ``nonsense`` | ``--rate`` of these a second that say what is no SSH |
 | ``requests`` | ``--sockets`` ask ``--path`` again and again, ``--rate`` times a second in all (0: at once) |
 
 With ``--again`` whoever is cut off comes again.
@@ -147,6 +148,19 @@ class Flood:
                 self._count_answer(await reader.read(12))
                 return
             self.counts["lost"] += 1
+
+        await self._at_rate(one)
+
+    async def nonsense(self) -> None:
+        """Come in as an agent does, and speak no SSH."""
+        frame = b"\x82\x8a" + bytes(4) + b"nonsense\r\n"
+
+        async def one() -> None:
+            with contextlib.suppress(*_GONE):
+                reader, writer = await self._connect()
+                writer.write(UPGRADE + frame * 30)
+                await reader.read()
+                writer.transport.abort()
 
         await self._at_rate(one)
 

@@ -17,7 +17,9 @@ class PipeliningTests(AttackTestCase):
         """Attack a port; users work on, and nothing is left to do once the attackers have gone."""
         with self.bystanders() as users:
             users.until(20)
-            attack = self.attack("pipeline", port, f"--sockets={sockets}", f"--bytes={size}", "--again", *options)
+            attack = self.attack(
+                "pipeline", port, f"--sockets={sockets}", f"--bytes={size}", "--again", *options
+            )
             users.until(60)
             attack.kill()
             users.until(40)

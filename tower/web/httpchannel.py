@@ -164,11 +164,16 @@ class HTTPChannel:
         if self.proven:
             self._give_back()
             self.proven = False
+            self._grow_old()
 
     def _leave(self) -> None:
         if self._session_identity is not None:
             session, self._session, self._session_identity = self._session, None, None
             self.gateway.sessions.leave(session)
+
+    def _grow_old(self) -> None:
+        """Have the next answer be the last one, if it is time."""
+        self.last = self._lifetime > self.gateway.limits.stranger - NOTICE
 
     def take_body(self, taker: Callable[[Buffer], bool] | None, *, roomy: bool = True) -> None:
         """Give what is still to come of the body to *taker*, which returns False when it is full.
@@ -512,8 +517,8 @@ class HTTPChannel:
         self._age += 1
         self._lifetime += 1
         age, limits = self._age, self.gateway.limits
-        if not self.proven and self._lifetime > limits.stranger - NOTICE:
-            self.last = True
+        if not self.proven:
+            self._grow_old()
         if self.full or self._closing:
             if age > (limits.stalled if self.proven else limits.stranger_stalled):
                 self.connection.abort()
