@@ -64,7 +64,7 @@ class PortTests(SynchronousTestCase):
         self.taken: list[Connection] = []
         self.wanted: Callable[[Connection], Receiver | None] = self.take
         factory = ConnectionFactory(self.accept)
-        self.port = cast(Any, Port(None, 8443, factory, 50, "", self.reactor))
+        self.port = cast(Any, Port(None, None, 8443, factory, 50, "", self.reactor))
         self.listener: Any = Listener()
         self.addCleanup(self.listener.close)
         self.port.socket, self.port.fileno = self.listener, self.listener.fileno

@@ -20,6 +20,7 @@ from tower.conch.tunnel import Tunnel
 from tower.jointokens import JoinTokens
 from tower.news import News
 from tower.pipes import Pipe
+from tower.slots import prove
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
@@ -97,7 +98,7 @@ class Reception(Service):
         self._open[tunnel] = None
         tunnel.lost.addCallback(self._gone, tunnel)
         settled = ready.addCallback(welcome, tunnel).addCallbacks(
-            self._admit, self._not_let_in, callbackArgs=(tunnel,), errbackArgs=(tunnel,)
+            self._admit, self._not_let_in, callbackArgs=(tunnel, pipe), errbackArgs=(tunnel,)
         )
         tunnel.start(leftover)
         return settled
@@ -111,7 +112,7 @@ class Reception(Service):
         tunnel.server = peer.hello.server.encode()
         return tunnel, self._gate.refusal(peer.name, peer.fingerprint)
 
-    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel) -> None:
+    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel, pipe: Pipe) -> None:
         live, refusal = welcomed
         if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
@@ -124,6 +125,7 @@ class Reception(Service):
             version=live.version,
             protocol=live.protocol,
         )
+        prove(pipe)
         self._open[tunnel] = live
         self._tunnels.add(live)
 

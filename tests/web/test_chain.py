@@ -37,6 +37,11 @@ class FakeChannel:
     """A connection."""
 
     authenticated: Any = None
+    proven: int = 0
+
+    def prove(self) -> None:
+        """Note it."""
+        self.proven += 1
 
 
 @define

@@ -40,7 +40,12 @@ class FakeChannel:
     """A connection."""
 
     authenticated: Any = None
+    proven: int = 0
     standing: Any = None
+
+    def prove(self) -> None:
+        """Note it."""
+        self.proven += 1
 
 
 @define

@@ -35,6 +35,9 @@ class Channel(Protocol):
 
     authenticated: Any
 
+    def prove(self) -> None:
+        """See `tower.web.httpchannel.HTTPChannel.prove`."""
+
 
 class Request(Protocol):
     """What is needed of `tower.web.request.Request`."""
@@ -142,6 +145,7 @@ class Authentication:
 
 def _keep(identity: Identity, request: Request, bearer: bytes | None) -> None:
     request.channel.authenticated = (bearer, identity)  # the certificate is the connection's own
+    request.channel.prove()
     request.identity = identity
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tower.pipes import Buffer, Pipe
+from tower.slots import prove
 from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
 from tower.web.canonical import forwarding_lines, identity_lines, write_fields
 from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
@@ -135,6 +136,10 @@ class HTTPChannel:
         self._leave()
         self._session = self.gateway.sessions.enter(identity, cluster, self.abort)
         self._session_identity, self._session_cluster = identity, cluster
+
+    def prove(self) -> None:
+        """Keep this connection when slots are short: its user has authenticated."""
+        prove(self.connection)
 
     def _leave(self) -> None:
         if self._session_identity is not None:
