@@ -118,7 +118,7 @@ class Proxy(MultiService):
         self._admin = self._admin_access()
         self._budget = Budget(options["buffer-budget"])
         self._slots = Slots(reactor, options["max-connections"], options["max-connections-per-address"])
-        self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"]))
+        self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         self._tunnels = Tunnels(reactor, self._day.seconds)
         self._reception = Reception(
             self._sockets,

@@ -87,7 +87,7 @@ class Options(NodeOptions):
         ),
         parameter(
             "proxy-protocol-from",
-            (),
+            None,
             "Addresses or CIDRs of load balancers, comma-separated: each of their connections, to any port, "
             "must begin with a PROXY protocol header (v1 or v2).",
             read_networks,

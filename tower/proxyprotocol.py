@@ -14,8 +14,8 @@ from attrs import frozen
 
 from tower.errors import PeerError
 
-#: Longest header, B.  Version 1 allows 107.  Version 2 has 52 before its TLVs, the longest of which are about the
-#: client's TLS certificate.
+#: Longest header, B.  Version 1 allows 107.  Version 2 has 52 before its TLVs, the longest of which are about
+#: the client's TLS certificate.
 HEADER_LIMIT = 4096
 
 _V1, _V1_LIMIT = b"PROXY ", 107

@@ -1,10 +1,10 @@
 """Which connections stay when there are more than there is room for.
 
 Every accepted connection of the proxy has a `Slot`, whatever port it came to.  It is *unproven* until its
-peer has shown a credential that was accepted.  When slots are short, the oldest unproven connection is aborted
-and the newcomer gets in, so an attacker who holds connections open keeps nobody out: a user or agent that
-connects while attackers open F connections a second has C / F seconds to authenticate, where C is the number
-of slots that proven connections leave.  Proven connections are never aborted.
+peer has shown a credential that was accepted.  When slots are short, the oldest unproven connection is
+aborted and the newcomer gets in, so an attacker who holds connections open keeps nobody out: a user or agent
+that connects while attackers open F connections a second has C / F seconds to authenticate, where C is the
+number of slots that proven connections leave.  Proven connections are never aborted.
 """
 
 from __future__ import annotations
