@@ -20,7 +20,9 @@ from tests.integration.programs import LOOPBACK
 
 BURST = 50  # connections opened in one go while N are not reached
 PAUSE = 0.02  # s between two bursts
-_NO_PORT = 24  # IP_BIND_ADDRESS_NO_PORT: ports are taken when connecting, so 28,000 are there for each address
+_NO_PORT = (
+    24  # IP_BIND_ADDRESS_NO_PORT: ports are taken when connecting, so 28,000 are there for each address
+)
 
 
 class Holding:
@@ -33,7 +35,7 @@ class Holding:
         self._open: deque[socket.socket] = deque()
 
     def come(self) -> None:
-        """Open one connection, from the next address to the next port, and leave the oldest if there are too many."""
+        """Open a connection, from the next address to the next port; close the oldest if there are too many."""
         port, source = next(self._ways)
         sock = socket.socket()
         sock.setblocking(False)
@@ -59,7 +61,9 @@ def main() -> None:
     options = parser.parse_args()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
-    holding = Holding([int(port) for port in options.ports.split(",")], options.sources.split(","), options.hold)
+    holding = Holding(
+        [int(port) for port in options.ports.split(",")], options.sources.split(","), options.hold
+    )
     while holding.opened < options.hold:
         for _ in range(BURST):
             holding.come()

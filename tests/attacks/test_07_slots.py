@@ -101,7 +101,7 @@ class CountTests(SlotsTestCase):
         self.late = self.arrivals()
 
     def test_many_addresses(self) -> None:
-        """3,000 held connections and 200 new ones a second, from 20 addresses to both ports, keep nobody out."""
+        """3,000 connections, and 200 new ones a second, from 20 addresses to both ports keep nobody out."""
         before = self.tower.proxy.descriptors()
         ports = self.tower.port, self.tower.secure_port
         self.withstand(self.hold(*ports, hold=3000, rate=200, sources=MANY))
