@@ -131,11 +131,11 @@ def _read_v2(head: bytes) -> Origin | None:
     family, transport = head[13] >> 4, head[13] & 15
     if version != 2 or command > _PROXY:
         raise BadHeader(f"version {version} with command {command} is unknown")
+    if command == _LOCAL:
+        return None  # the rest is to be ignored, whatever it is
     if family > _UNIX or transport > _DGRAM:
         raise BadHeader(f"address family {family} with transport {transport} is unknown")
     rest = head[_V2_START:]
-    if command == _LOCAL:
-        return None  # what follows is to be skipped, whatever it is
     size = _ADDRESSES[family]
     if len(rest) < size:
         raise BadHeader("it is too short for its addresses")

@@ -35,7 +35,7 @@ class Holding:
         self._open: deque[socket.socket] = deque()
 
     def come(self) -> None:
-        """Open a connection, from the next address to the next port; close the oldest if there are too many."""
+        """Open a connection, from the next address to the next port; close the oldest if need be."""
         port, source = next(self._ways)
         sock = socket.socket()
         sock.setblocking(False)
