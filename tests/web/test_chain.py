@@ -152,11 +152,20 @@ class UserChainTests(SynchronousTestCase):
             asked.fields.foreign = b"Impersonate-User"
             self.assertIn("Impersonate-User", self.refused(Forbidden, asked, cluster))
 
+    def test_proven(self) -> None:
+        """A connection is proven by a credential that is accepted, wherever it may go, and by no other."""
+        channel = FakeChannel()
+        self.refused(Unauthorized, request("towerk-wrong", channel=channel))
+        self.assertEqual(channel.proven, 0)
+        self.refused(Forbidden, request(self.jane, channel=channel), "beta")
+        self.assertEqual(channel.proven, 1)
+
     def test_kept_alive(self) -> None:
         """The next request of a connection is checked again: expired and revoked ones end."""
         channel = FakeChannel()
         self.passes(request(self.jane, channel=channel))
         kept = channel.authenticated
+        self.assertEqual(channel.proven, 1)
         self.passes(request(self.jane, channel=channel))
         self.assertIs(channel.authenticated, kept)
         self.successResultOf(self.credentials.revoke(self.jane_credential.id))
