@@ -1,10 +1,10 @@
-"""Lines of log about what happens to thousands at once."""
+"""Lines of log about what happens to thousands at once, or is made to happen by strangers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from tower.conch.timers import Clock
 
@@ -13,6 +13,9 @@ DELAY = 0.25
 
 #: How many may wait.
 MANY = 256
+
+#: How often lines of a `Summary` are summed up, s.
+PERIOD = 1.0
 
 
 class News:
@@ -50,3 +53,68 @@ class News:
         lines, self._lines = self._lines, []
         for line, fields in lines:
             self._log.info(line, **fields)
+
+
+class Summary:
+    """Writes lines that anybody can cause in any number: one, and then for each kind one a second.
+
+    The first line of a kind is written as it is.  What follows within `PERIOD` is counted, and summed up in
+    one line, with the last of them in full; and so on until a period passes in which there was none.
+
+    :param clock: for the periods.
+    """
+
+    def __init__(self, clock: Clock, log: Logger) -> None:
+        self._clock = clock
+        self._log = log
+        self._kinds: dict[str, _Kind] = {}
+
+    def tell(self, what: str, line: str, *, level: Any = LogLevel.info, **fields: Any) -> None:
+        """Write *line*, formatted with *fields* as ``Logger.info`` does, or count it.
+
+        :param what: what happened, in the plural, as in "requests were rejected with 401": the kind.  There
+            have to be few.
+        """
+        kind = self._kinds.get(what)
+        if kind is None:
+            kind = self._kinds[what] = _Kind()
+            kind.timer = self._clock.callLater(PERIOD, self._due, what)
+            self._log.emit(level, line, **fields)
+        else:
+            kind.count += 1
+            kind.last = level, line, fields
+
+    def _due(self, what: str) -> None:
+        if self._sum_up(what):
+            self._kinds[what].timer = self._clock.callLater(PERIOD, self._due, what)
+        else:
+            del self._kinds[what]
+
+    def _sum_up(self, what: str) -> bool:
+        """Return whether there was anything to be written."""
+        kind = self._kinds[what]
+        count, kind.count = kind.count, 0
+        if not count:
+            return False
+        level, line, fields = kind.last
+        text = f"{{count}} more {{what}} in the last {PERIOD:g} s, the last of them: {line}"
+        self._log.emit(level, text, count=count, what=what, **fields)
+        return True
+
+    def write(self) -> None:
+        """Write what was counted, now, and wait for no more."""
+        for what, kind in self._kinds.items():
+            kind.timer.cancel()
+            self._sum_up(what)
+        self._kinds.clear()
+
+
+class _Kind:
+    """What happened of one kind since the last line."""
+
+    __slots__ = ("count", "last", "timer")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: tuple[Any, str, dict[str, Any]] = (LogLevel.info, "", {})
+        self.timer: Any = None

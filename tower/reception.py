@@ -18,7 +18,7 @@ from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
 from tower.jointokens import JoinTokens
-from tower.news import News
+from tower.news import News, Summary
 from tower.pipes import Pipe
 from tower.slots import prove
 from tower.tunnels import Tunnel as LiveTunnel
@@ -40,6 +40,7 @@ class Reception(Service):
     :param epoch: returns the time of day, s since the epoch.
     :param grace: how long a stop waits for connections to close, s.
     :ivar wheel: the clock of all those connections.
+    :ivar rejections: writes lines that strangers can cause.
     """
 
     _log = Logger()
@@ -59,6 +60,7 @@ class Reception(Service):
         self._reactor = reactor
         self.wheel = Wheel(reactor)
         self._news = News(self.wheel, self._log)
+        self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
         self._gate = gate
         self._host_keys = host_keys
@@ -130,8 +132,11 @@ class Reception(Service):
         self._tunnels.add(live)
 
     def _not_let_in(self, failure: Failure, tunnel: Tunnel) -> None:
-        self._news.tell(
-            "agent at {peer} was not let in: {reason}", peer=tunnel.peer, reason=failure.getErrorMessage()
+        self.rejections.tell(
+            "agents were not let in",
+            "agent at {peer} was not let in: {reason}",
+            peer=tunnel.peer,
+            reason=failure.getErrorMessage(),
         )
 
     def _gone(self, reason: Exception, tunnel: Tunnel) -> None:
@@ -147,6 +152,7 @@ class Reception(Service):
             self._tunnels.remove(live)
         if not self.running:
             self._news.write()
+            self.rejections.write()
         waiting = self._all_gone
         if waiting is not None and not self._open:
             self._all_gone = None
@@ -156,6 +162,7 @@ class Reception(Service):
         """Close all tunnels; fires when they are closed, or after the grace period."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._news.write()
+        self.rejections.write()
         for tunnel in list(self._open):
             tunnel.close("the proxy is stopping")
         if not self._open:

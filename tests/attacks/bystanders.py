@@ -4,8 +4,8 @@ Three users send a request every `PERIOD`: one on a new connection each time, on
 one that writes.  A request that is late makes the next ones late, and the latency of each is counted from
 when it was due, so that one long stall cannot hide behind many quick answers.
 
-A fourth asks the backend directly, without Tower.  What that takes is the machine's, not Tower's, and is added to
-the bounds a few times over, since a request through Tower passes through more processes.
+A fourth asks the backend directly, without Tower.  What that takes is the machine's, not Tower's, and is
+added to the bounds a few times over, since a request through Tower passes through more processes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+from twisted.logger import Logger
+
 from tests.integration.backends import Backend
 from tests.integration.harness import Agent, Tower
 from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, wait_for
 from tests.integration.relay import Relay
+
+_log = Logger()
 
 PERIOD = 0.05  # s between two requests of a user
 PATIENCE = 30.0  # s within which a request is answered, or has failed
@@ -68,14 +72,12 @@ class User:
         return percentile(self.latencies, 0.99)
 
     def __str__(self) -> str:
-        quantiles = " ".join(
+        quantiles = " ".join(  # ms
             f"p{100 * q:g}={1000 * percentile(self.latencies, q):.0f}" for q in (0.5, 0.9, 0.99)
         )
         slowest = 1000 * max(self.latencies, default=0.0)
-        return f"{self.name}: {len(self.latencies)} requests, ms: {quantiles} max={slowest:.0f}; {self._failed()}"
-
-    def _failed(self) -> str:
-        return f"{len(self.errors)} failed {self.errors[:3]}" if self.errors else "none failed"
+        failed = f"{len(self.errors)} failed {self.errors[:3]}" if self.errors else "none failed"
+        return f"{self.name}: {len(self.latencies)} requests, ms: {quantiles} max={slowest:.0f}; {failed}"
 
     def _run(self) -> None:
         due = time.monotonic()
@@ -149,6 +151,7 @@ class Bystanders:
             self._arrivals.append((agent.name, agent.come_in()))
 
     def _judge(self) -> None:
+        _log.info("bystanders:{report}", report=self.report)
         slack = HOPS * self._control.p99
         late = [
             user.name for user in self.users if user.errors or not user.latencies or user.p99 > P99 + slack
@@ -186,8 +189,8 @@ class Bystanders:
 class Arrival:
     """An agent that is enrolled, and connects when it is asked to.
 
-    It dials by way of a relay, which tells when its first TCP connection came: how long Python takes to load the
-    program does not count.
+    It dials by way of a relay, which tells when its first TCP connection came: how long Python takes to load
+    the program does not count.
     """
 
     def __init__(self, tower: Tower, cluster: str, backend: Backend, like: str = "alpha") -> None:

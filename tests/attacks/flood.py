@@ -11,7 +11,10 @@
 | ``slow`` | ``--sockets`` send a byte of a head every second |
 | ``handshakes`` | ``--rate`` TLS handshakes a second, each on a new connection |
 | ``upgrades`` | ``--rate`` WebSocket upgrades of an agent a second, which say nothing more |
-| ``requests`` | ``--sockets`` ask ``--path`` again and again, ``--rate`` times a second in all (0: all they can) |
+| ``nonsense`` | ``--rate`` of these a second that say what is no SSH |
+| ``requests`` | ``--sockets`` ask ``--path`` again and again, ``--rate`` times a second in all (0: at once) |
+
+With ``--again`` whoever is cut off comes again.
 """
 
 from __future__ import annotations
@@ -61,17 +64,20 @@ class Flood:
 
         async def one() -> None:
             sent = 0
-            with contextlib.suppress(*_GONE):
-                _, writer = await self._connect(limit=1)
-                writer.transport.pause_reading()  # type: ignore[attr-defined]
-                while sent < each:
-                    writer.write(piece)
-                    await writer.drain()
-                    sent += len(piece)
-                    self.counts["sent"] += len(piece)
-                self.counts["done"] += 1
-                await asyncio.Event().wait()
-            self.counts["lost"] += 1
+            while sent < each:
+                with contextlib.suppress(*_GONE):
+                    _, writer = await self._connect(limit=1)
+                    writer.transport.pause_reading()  # type: ignore[attr-defined]
+                    while sent < each:
+                        writer.write(piece)
+                        await writer.drain()
+                        sent += len(piece)
+                        self.counts["sent"] += len(piece)
+                    self.counts["done"] += 1
+                    await asyncio.Event().wait()
+                self.counts["lost"] += 1
+                if not self._options.again:
+                    return
 
         await self._all(one)
 
@@ -87,10 +93,8 @@ class Flood:
                 self.counts["held"] += 1
                 self._count_answer(await reader.read(12))
             self.counts["lost"] += 1
-            if self._options.again:
-                await one()
 
-        await self._all(one)
+        await self._all(self._again(one))
 
     async def open(self) -> None:
         """Say nothing."""
@@ -147,6 +151,19 @@ class Flood:
 
         await self._at_rate(one)
 
+    async def nonsense(self) -> None:
+        """Come in as an agent does, and speak no SSH."""
+        frame = b"\x82\x8a" + bytes(4) + b"nonsense\r\n"
+
+        async def one() -> None:
+            with contextlib.suppress(*_GONE):
+                reader, writer = await self._connect()
+                writer.write(UPGRADE + frame * 30)
+                await reader.read()
+                writer.transport.abort()
+
+        await self._at_rate(one)
+
     async def requests(self) -> None:
         """Ask on kept connections."""
         request = b"GET %b HTTP/1.1\r\nHost: t\r\n\r\n" % self._options.path.encode()
@@ -164,11 +181,20 @@ class Flood:
                     self._count_answer(head)
                     await asyncio.sleep(pause)
             self.counts["lost"] += 1
-            await asyncio.sleep(0.01)
-            if options.again:
-                await one()
 
-        await self._all(one)
+        await self._all(self._again(one))
+
+    def _again(self, one: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Return what does *one*, for ever if that is wanted."""
+        if not self._options.again:
+            return one
+
+        async def endless() -> None:
+            while True:
+                await one()
+                await asyncio.sleep(0.01)
+
+        return endless
 
     def _count_answer(self, head: bytes) -> None:
         self.counts[head[9:12].decode("latin-1") or "closed"] += 1

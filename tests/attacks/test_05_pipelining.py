@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.integration.programs import wait_for
-
 from .case import AttackTestCase
 
 MIB = 2**20
@@ -19,7 +17,9 @@ class PipeliningTests(AttackTestCase):
         """Attack a port; users work on, and nothing is left to do once the attackers have gone."""
         with self.bystanders() as users:
             users.until(20)
-            attack = self.attack("pipeline", port, f"--sockets={sockets}", f"--bytes={size}", *options)
+            attack = self.attack(
+                "pipeline", port, f"--sockets={sockets}", f"--bytes={size}", "--again", *options
+            )
             users.until(60)
             attack.kill()
             users.until(40)

@@ -34,7 +34,7 @@ def _read(pieces: list[bytes]) -> tuple[bool, Origin | None, int]:
 def check_header(data: bytes, chance: random.Random) -> None:
     """Any cut leads to the same, bounded; what it tells is an address, as anybody reads it, and a port."""
     whole = _read([data])
-    if (other := _read(list(cuts(data, chance)))) != whole:
+    if (other := _read(list(cuts(chance, data)))) != whole:
         raise Broken(f"{whole} in one piece, {other} in several")
     _, origin, size = whole
     if size > HEADER_LIMIT:

@@ -192,6 +192,11 @@ class Kit:
         request.identity = self.jane
         return self._relay
 
+    def take_turns(self) -> None:
+        """Have all pipelined requests served that wait for their turn."""
+        while len(self.gateway.turns):
+            self.clock.advance(0)
+
     @property
     def pipe(self) -> FakePipe:
         """The channel that was opened last."""

@@ -43,6 +43,9 @@ class FakeChannel:
         """Note it."""
         self.proven += 1
 
+    def prove(self) -> None:
+        """Nothing follows from it here."""
+
 
 @define
 class FakeRequest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -18,6 +19,16 @@ from tower.web.request import Request
 def hello(request: Request) -> Outcome:
     """Answer at once."""
     return Response(200, b"hello", ((b"Content-Type", b"text/plain"),))
+
+
+def known(router: Callable[[Request], Outcome]) -> Callable[[Request], Outcome]:
+    """Return *router*, whose users show a valid credential."""
+
+    def route(request: Request) -> Outcome:
+        request.channel.prove()
+        return router(request)
+
+    return route
 
 
 class HeadTests(SynchronousTestCase):
@@ -39,6 +50,7 @@ class HeadTests(SynchronousTestCase):
             kit = Kit(hello)
             kit.user.deliver(wire[:cut])
             kit.user.deliver(wire[cut:])
+            kit.take_turns()
             self.assertEqual([request.target for request in kit.requests], [b"/1", b"/2"])
 
     def test_byte_by_byte(self) -> None:
@@ -119,7 +131,7 @@ class HeadTests(SynchronousTestCase):
 
     def test_user_who_takes_nothing(self) -> None:
         """A user who does not read gets a long time, and no 408 for what he pipelined."""
-        kit = Kit(hello)
+        kit = Kit(known(hello))
         kit.user.full = True
         kit.user.deliver(get() + get())
         kit.sweep(3600)
@@ -156,13 +168,16 @@ class ConnectionTests(SynchronousTestCase):
         kit.user.receiver.drained()
         self.assertEqual(len(kit.requests), 2)
         kit.user.drain()
+        kit.take_turns()
         self.assertEqual(len(kit.requests), 4)
 
     def test_thousands_at_once(self) -> None:
         """Pipelined requests with instant answers do not exhaust the stack."""
-        kit = Kit(hello)
-        kit.user.deliver(get() * 3000)
-        self.assertEqual(len(kit.requests), 3000)
+        for router in (hello, known(hello)):
+            kit = Kit(router)
+            kit.user.deliver(get() * 3000)
+            kit.take_turns()
+            self.assertEqual(len(kit.requests), 3000)
 
     def test_stop_idle(self) -> None:
         """Stopping closes idle connections at once and takes no new ones."""
@@ -260,11 +275,15 @@ class BudgetTests(SynchronousTestCase):
     def test_partial_heads(self) -> None:
         """Heads under way borrow from the budget, and give back however they end."""
         budget = Budget(10_000)
-        kit = Kit(hello, budget=budget)
+        kit = Kit(known(hello), budget=budget)
+        kit.user.deliver(get())
+        kit.user.taken()
         kit.user.deliver(b"GET /" + b"a" * 5000)
         kit.user.deliver(b"a" * 5000)
         self.assertEqual(budget.lent, 10_005 - 4096)
         other = kit.connect()
+        other.deliver(get())
+        other.taken()
         other.deliver(b"GET /" + b"a" * 9000)
         self.assertTrue(other.taken().startswith(b"HTTP/1.1 503 "))
         self.assertTrue(other.closing)

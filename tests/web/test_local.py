@@ -83,6 +83,7 @@ class ResponseTests(SynchronousTestCase):
         """Our own mistakes are a 500 without their text, and a log entry."""
         kit = Kit(lambda request: 1 // 0)
         kit.user.deliver(get() + get())
+        kit.take_turns()
         answer = kit.user.taken()
         self.assertEqual(answer.count(b"HTTP/1.1 500 "), 2)
         self.assertNotIn(b"division", answer)
@@ -121,6 +122,7 @@ class BodyTests(SynchronousTestCase):
     def test_with_the_head(self) -> None:
         """A body that came with the head."""
         self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST", body=b"abc") + get())
+        self.kit.take_turns()
         answers = self.user.taken()
         self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 2)
         self.assertIn(b"\r\n\r\nabcHTTP", answers)

@@ -40,12 +40,10 @@ class FakeChannel:
     """A connection."""
 
     authenticated: Any = None
-    proven: int = 0
     standing: Any = None
 
     def prove(self) -> None:
-        """Note it."""
-        self.proven += 1
+        """Nothing follows from it here."""
 
 
 @define

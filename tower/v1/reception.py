@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import Deferred
-from twisted.logger import Logger
+from twisted.logger import Logger, LogLevel
 
 from tower.conch.keys import KeyPair
 from tower.conch.tunnel import Tunnel
@@ -52,7 +52,11 @@ class V1Reception:
         return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
 
     def _text_came(self) -> None:
-        self._log.warn("an agent of kubesphere-v1 sends text messages; they are taken for binary ones")
+        self._reception.rejections.tell(
+            "agents sent text messages",
+            "an agent of kubesphere-v1 sends text messages; they are taken for binary ones",
+            level=LogLevel.warn,
+        )
 
     def _admit(self, config: AgentConfig) -> str:
         return self._tokens.check(config.name, config.token)

@@ -43,6 +43,8 @@ _CR, _LF = b"\r\n"
 class BadBody(PeerError):
     """The chunked framing is broken, so nobody can tell where the next message begins."""
 
+    code = 400
+
 
 class ChunkedBody:
     """Follows one chunked body.

@@ -30,21 +30,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from tower.budget import Budget
+from tower.budget import Budget, StrangersBudget
+from tower.news import Summary
 from tower.web.audit import Audit
 from tower.web.httpchannel import HTTPChannel, UserConnection
 from tower.web.inflight import InFlight
 from tower.web.outcome import Outcome
 from tower.web.request import Request
+from tower.web.roundrobin import RoundRobin
 from tower.web.status import Refusal
 from tower.web.upstream import ChannelPool
 
 #: What a gateway without a share in the process's budget keeps of what it cannot place yet, B.
 UNPLACED = 16 * 1024 * 1024
+
+#: The same of what strangers keep, B.
+UNPLACED_STRANGERS = 2 * 1024 * 1024
 
 Router: TypeAlias = Callable[[Request], "Outcome | Deferred[Outcome]"]
 
@@ -79,6 +85,8 @@ class Limits:
     :ivar body: for a body that is read here, s.
     :ivar answer: for the first byte of the cluster's answer, s; long-running requests are excepted.
     :ivar stalled: for a user who takes nothing of what was sent, s.
+    :ivar stranger: how long a connection lives on which no valid credential is shown, s.
+    :ivar stranger_stalled: for such a one who takes nothing of what was sent, s.
     """
 
     first_byte: float = 30.0
@@ -87,6 +95,31 @@ class Limits:
     body: float = 30.0
     answer: float = 120.0
     stalled: float = 3600.0
+    stranger: float = 120.0
+    stranger_stalled: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What all gateways of a process share, so that a stranger has no more of it for using several ports.
+
+    :ivar strangers: memory for connections on which no valid credential was shown.
+    :ivar turns: for pipelined requests.
+    :ivar rejections: writes the lines of log that strangers cause.
+    """
+
+    strangers: StrangersBudget
+    turns: RoundRobin
+    rejections: Summary
+
+    @classmethod
+    def of(cls, clock: Clock, strangers: int = UNPLACED_STRANGERS) -> Self:
+        """Return a new one.
+
+        :param strangers: how much they may keep together, B.
+        """
+        log = Logger(namespace="tower.web.request.Request")
+        return cls(StrangersBudget(strangers, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 
 class Gateway:
@@ -99,6 +132,7 @@ class Gateway:
     :param budget: lends memory for what users send faster than it can be placed; one of its own if None.
     :param inflight: how many requests there may be at one time; None: any number.
     :param audit: writes down who asks what; None: nobody does.
+    :param common: what gateways share; of its own if None.
     :ivar protocol: the class of the connections' receivers.
     :ivar requests: how many requests came.
     :ivar failures: how many were answered with a Status of our own.
@@ -117,6 +151,7 @@ class Gateway:
         budget: Budget | None = None,
         inflight: InFlight | None = None,
         audit: Audit | None = None,
+        common: Common | None = None,
     ) -> None:
         self.clock = clock
         self.router = router
@@ -126,6 +161,8 @@ class Gateway:
         self.budget = budget or Budget(UNPLACED)
         self.inflight = inflight
         self.audit = audit
+        common = common or Common.of(clock)
+        self.strangers, self.turns, self.rejections = common.strangers, common.turns, common.rejections
         self.requests = self.failures = 0
         self.stopping = False
         self._channels: set[HTTPChannel] = set()

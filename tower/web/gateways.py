@@ -9,7 +9,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 
 from tower.auditlog import AuditLog
-from tower.budget import Budget
+from tower.budget import STRANGERS_LEAST, STRANGERS_PART, Budget
 from tower.clock import TimeOfDay
 from tower.listening import Admission, ConnectionReactor
 from tower.nodes.clusters import NodeClusters
@@ -26,7 +26,7 @@ from .audit import Audit
 from .auditformats import FORMATS
 from .chain import Chain, identification, user_chain
 from .clusterproxy import ClusterProxies, KubernetesDoors, OpenDoors
-from .gateway import Gateway, Router
+from .gateway import Common, Gateway, Router
 from .identity import Authenticator
 from .inflight import InFlight
 from .issuing import Issuer, Published
@@ -80,6 +80,7 @@ class Gateways:
         self._inflight = InFlight(limit) if limit else None
         form = FORMATS[options["audit-log-format"]]()
         self._audit = None if audit_log is None else Audit(audit_log, form, day.seconds)
+        self._common = Common.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
         authenticator = Authenticator(records.credentials, day)
         self.sessions = Sessions(authenticator)
         self._pool = ChannelPool(tunnels)
@@ -118,6 +119,7 @@ class Gateways:
             budget=self._budget,
             inflight=self._inflight,
             audit=self._audit,
+            common=self._common,
         )
 
     def _api(self, tunnels: Tunnels, nodes: NodeClusters) -> Api:
@@ -194,7 +196,8 @@ class Gateways:
         self._pool.stop()
 
     def stop(self) -> None:
-        """Follow the records no longer."""
+        """Follow the records no longer, and write what is left to be logged."""
+        self._common.rejections.write()
         if self._watch is not None:
             self._watch.stop()
         self._rights.stop()

@@ -1,7 +1,11 @@
 """One user's connection: requests come in, one at a time goes on, answers leave in the same order.
 
 The connection is paused whenever its bytes have nowhere to go: while a body's taker is full, while nobody
-takes the body yet, and while a user pipelines more than `PIPELINED` bytes ahead.
+takes the body yet, while a user pipelines more than `PIPELINED` bytes ahead, and while pipelined requests
+wait for their turn (`tower.web.roundrobin`).
+
+Until its user shows a valid credential a connection is a stranger's: it has an age, little time to take its
+answers, one request a turn, and its memory comes from a small budget that strangers share.
 """
 
 from __future__ import annotations
@@ -28,7 +32,13 @@ PIPELINED = HEAD_LIMIT
 #: What a connection may keep without borrowing from the budget, B.
 ALLOWANCE = 4 * 1024
 
-_EMPTY_LINES = re.compile(rb"\A(?:\r\n)++")
+#: Requests that are served in one turn of a connection whose user is known; a stranger has one.
+TURN = 8
+
+#: A stranger's connection closes after the first answer of these last seconds of its life, s.
+NOTICE = 10
+
+_EMPTY_LINES = re.compile(rb"(?:\r\n)++")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
@@ -57,6 +67,8 @@ class HTTPChannel:
     :ivar authenticated: the chain's own; see `tower.web.gateway`.
     :ivar standing: the router's own: the way that this connection was let into last.
     :ivar full: the user takes no more bytes for now.
+    :ivar proven: the user has shown a valid credential, or was let in where none is asked for.
+    :ivar last: the connection closes after the next answer, because of its age.
     """
 
     requestFactory: ClassVar[Callable[..., Request]] = Request
@@ -67,14 +79,17 @@ class HTTPChannel:
         self.authenticated: Any = None
         self.standing: Standing | None = None
         self.full = False
+        self.proven = self.last = False
         self._reader = HeadReader()
         self._request: Request | None = None
         self._waiting: bytes | bytearray = b""  # of heads to come
+        self._at = 0  # where in it they begin
         self._left = 0  # of a body of known length
         self._chunks: ChunkedBody | None = None  # a chunked body that goes on
         self._take_body: Callable[[Buffer], bool] | None = None
         self._taker_full = self._paused = self._serving = self._closing = self._released = False
-        self._served = self._age = self._borrowed = 0
+        self._queued = False
+        self._served = self._age = self._lifetime = self._borrowed = 0
         self._certificate: bytes | None = None
         self._certificate_known = False
         self._address = ""
@@ -134,17 +149,34 @@ class HTTPChannel:
         if identity is self._session_identity and cluster == self._session_cluster:
             return
         self._leave()
+        self.prove()
         self._session = self.gateway.sessions.enter(identity, cluster, self.abort)
         self._session_identity, self._session_cluster = identity, cluster
 
     def prove(self) -> None:
-        """Keep this connection when slots are short: its user has authenticated."""
-        prove(self.connection)
+        """Note that the user has shown a valid credential: this is no stranger's connection any more."""
+        if not self.proven:
+            self._give_back()
+            self.proven, self.last = True, False
+        if self.authenticated is not None:  # not so at a port that is open to everybody
+            prove(self.connection)
+
+    def disprove(self) -> None:
+        """Note that the credential shown is not valid any more: whoever has no other is a stranger."""
+        self.authenticated = None
+        if self.proven:
+            self._give_back()
+            self.proven = False
+            self._grow_old()
 
     def _leave(self) -> None:
         if self._session_identity is not None:
             session, self._session, self._session_identity = self._session, None, None
             self.gateway.sessions.leave(session)
+
+    def _grow_old(self) -> None:
+        """Have the next answer be the last one, if it is time."""
+        self.last = self._lifetime > self.gateway.limits.stranger - NOTICE
 
     def take_body(self, taker: Callable[[Buffer], bool] | None, *, roomy: bool = True) -> None:
         """Give what is still to come of the body to *taker*, which returns False when it is full.
@@ -186,12 +218,13 @@ class HTTPChannel:
             return
         self._age = 0
         if self._waiting and not (self._serving or self.full):
-            self._serve(bytes(self._waiting))
+            self._serve(bytes(self._waiting), self._at)
 
     def release(self) -> bytes:
         """Give up the connection, paused; return what came behind the current request."""
         self.connection.pause()
-        waiting, self._waiting = bytes(self._waiting), b""
+        waiting = bytes(self._waiting)[self._at :]
+        self._waiting, self._at = b"", 0
         self._released = True
         self._account()
         return waiting
@@ -218,41 +251,58 @@ class HTTPChannel:
         else:
             self._keep(data)
 
-    def _serve(self, raw: bytes) -> None:
-        """Serve the requests in *raw*, until one takes its time or more bytes are needed."""
+    def _serve(self, raw: bytes, at: int = 0) -> None:
+        """Serve the requests in *raw* from *at* on, until one takes its time or more bytes are needed.
+
+        Of many, others have their turn after a few.
+        """
         self._serving = True
+        served = 0
         while True:
-            if raw.startswith(b"\r\n"):  # empty lines before a request are forgiven (RFC 9112 section 2.2)
-                raw = _EMPTY_LINES.sub(b"", raw)
-            end = raw.find(b"\r\n\r\n") + 4
-            if end < 4 or end > HEAD_LIMIT:
-                self._begin_head(raw, end)
+            if raw.startswith(
+                b"\r\n", at
+            ):  # empty lines before a request are forgiven (RFC 9112 section 2.2)
+                at = _EMPTY_LINES.match(raw, at).end()  # type: ignore[union-attr]
+            end = raw.find(b"\r\n\r\n", at) + 4
+            if end < 4 or end - at > HEAD_LIMIT:
+                self._begin_head(raw[at:], end - at)
                 break
-            head, early, rest = raw[:end], b"", raw[end:]
+            head, early = raw[at:end], b""
             try:
                 method, target, minor, fields = self._reader.read(head)
                 if fields.body:
-                    early, rest = self._begin_body(fields.body, rest)
-            except BadHead as e:
+                    early = self._begin_body(fields.body, raw, end)
+                    end += len(early)
+            except (BadHead, BadBody) as e:
                 self._reject(Refusal(e.code, str(e), close=True))
                 break
-            except BadBody as e:
-                self._reject(Refusal(400, str(e), close=True))
-                break
-            self._waiting = rest
+            if end < len(raw):
+                self._waiting, self._at = raw, end
+            else:
+                self._waiting, self._at = b"", 0
             self._served += 1
             self._age = 0
             self._request = request = self.requestFactory(self, method, target, minor, fields, head, early)
             request.process()
-            if self._request is request or self._closing or self.full:
+            if self._request is request or not self._waiting or self._closing or self.full:
                 break
-            raw = bytes(self._waiting)
-            if not raw:
+            served += 1
+            if served >= (TURN if self.proven else 1):
+                self._queued = True
+                self.gateway.turns.join(self)
                 break
-            self._waiting = b""
+            raw, at = bytes(self._waiting), self._at
         self._serving = False
         if self._waiting or self._paused or (self._request is not None and self._request.fields.body):
             self._keep_in_bounds()
+            self._settle()
+
+    def take_turn(self) -> None:
+        """Serve some more of the requests that wait here; see `tower.web.roundrobin`."""
+        self._queued = False
+        if self._waiting and not (self._request is not None or self.full or self._closing):
+            self._serve(bytes(self._waiting), self._at)
+        else:
             self._settle()
 
     def _begin_head(self, raw: bytes, end: int) -> None:
@@ -262,30 +312,28 @@ class HTTPChannel:
         except BadHead as e:
             self._reject(Refusal(e.code, str(e), close=True))
         else:
-            self._waiting = bytearray(raw)
+            self._waiting, self._at = bytearray(raw), 0
             self._age = 0
 
-    def _begin_body(self, body: int, rest: bytes) -> tuple[bytes, bytes]:
-        """Split *rest* into what belongs to the body and what comes behind it."""
+    def _begin_body(self, body: int, raw: bytes, at: int) -> bytes:
+        """Return what in *raw* from *at* on belongs to the body."""
         if body != CHUNKED:
-            early = rest[:body]
+            early = raw[at : at + body]
             self._left = body - len(early)
-            return early, rest[body:]
+            return early
         chunks = ChunkedBody()
-        stop = chunks.feed(rest)
+        stop = chunks.feed(raw, at)
         if stop < 0:
             self._chunks = chunks
-            return rest, b""
-        return rest[:stop], rest[stop:]
+            return raw[at:]
+        return raw[at:stop]
 
     def _go_on_with_head(self, data: memoryview) -> None:
         """Add to a head that came in pieces."""
-        if self.full:
+        if self.full or self._queued:
             self._keep(data)
             return
-        waiting = self._waiting = (
-            bytearray(self._waiting) if isinstance(self._waiting, bytes) else self._waiting
-        )
+        waiting = self._growing()
         start = max(len(waiting) - 3, 0)
         waiting += data
         if waiting.find(b"\r\n\r\n", start) >= 0:
@@ -310,7 +358,7 @@ class HTTPChannel:
             except BadBody as e:
                 self._chunks = None
                 assert self._request is not None
-                self._request.fail(Refusal(400, str(e), close=True))
+                self._request.fail(Refusal(e.code, str(e), close=True))
                 return
             if stop < 0:
                 stop = len(data)
@@ -329,18 +377,31 @@ class HTTPChannel:
         if complete and request is self._request:
             request.body_complete()
 
+    def _growing(self) -> bytearray:
+        """Return what waits as something that can grow."""
+        waiting = self._waiting
+        if isinstance(waiting, bytes):
+            waiting = self._waiting = bytearray(waiting[self._at :])
+            self._at = 0
+        return waiting
+
     def _keep(self, data: memoryview) -> None:
-        if isinstance(self._waiting, bytes):
-            self._waiting = bytearray(self._waiting)
-        self._waiting += data
-        if len(self._waiting) > PIPELINED:
+        waiting = self._growing()
+        waiting += data
+        if len(waiting) > PIPELINED:
             self._settle()
         self._keep_in_bounds()
 
     def _keep_in_bounds(self) -> None:
         """Give up rather than keep what the budget has no room for."""
-        if self._account():
+        if not self._account():
+            self.evict()
+
+    def evict(self) -> None:
+        """Give up for want of memory."""
+        if self._closing:
             return
+        self._borrowed = 0
         refusal = Refusal(503, _SHORT_OF_MEMORY, details={"retryAfterSeconds": 1}, close=True)
         if self._request is not None:
             self._request.fail(refusal)
@@ -353,19 +414,34 @@ class HTTPChannel:
         if self._request is not None:
             held += len(self._request.early)
         wanted = max(held - ALLOWANCE, 0)
-        budget, more = self.gateway.budget, wanted - self._borrowed
+        more = wanted - self._borrowed
+        if more and not self.proven:
+            self._borrowed = wanted
+            return self.gateway.strangers.hold(self, wanted)
         if more > 0:
-            if not budget.borrow(more):
+            if not self.gateway.budget.borrow(more):
                 return False
         elif more:
-            budget.give_back(-more)
+            self.gateway.budget.give_back(-more)
         self._borrowed = wanted
         return True
 
+    def _give_back(self) -> None:
+        """Borrow nothing, until it is looked at next."""
+        borrowed, self._borrowed = self._borrowed, 0
+        if not borrowed:
+            return
+        if self.proven:
+            self.gateway.budget.give_back(borrowed)
+        else:
+            self.gateway.strangers.hold(self, 0)
+
     def _settle(self) -> None:
         """Read from the user exactly when there is somewhere to put it."""
-        blocked = len(self._waiting) > PIPELINED or (
-            self.body_pending and (self._take_body is None or self._taker_full)
+        blocked = (
+            self._queued
+            or len(self._waiting) - self._at > PIPELINED
+            or (self.body_pending and (self._take_body is None or self._taker_full))
         )
         if blocked != self._paused and not self._closing:
             self._paused = blocked
@@ -388,8 +464,8 @@ class HTTPChannel:
         self._age = 0
         if self._request is not None:
             self._request.drained()
-        elif self._waiting and not (self._serving or self._closing):
-            self._serve(bytes(self._waiting))
+        elif self._waiting and not (self._serving or self._closing or self._queued):
+            self._serve(bytes(self._waiting), self._at)
 
     def closed(self, reason: Exception) -> None:
         """See `tower.pipes.Receiver.closed`."""
@@ -398,7 +474,7 @@ class HTTPChannel:
         self._take_body = None  # it leads back here
         if request is not None:
             request.abandon()
-        self._waiting = b""
+        self._waiting, self._at = b"", 0
         self._account()
         self._leave()
         self.gateway.forget(self)
@@ -414,7 +490,7 @@ class HTTPChannel:
     def close(self) -> None:
         """Close when everything is sent."""
         self._closing = True
-        self._waiting = b""
+        self._waiting, self._at = b"", 0
         self._account()
         self._age = 0
         self.connection.close()
@@ -442,14 +518,19 @@ class HTTPChannel:
         if self._released:
             return
         self._age += 1
+        self._lifetime += 1
         age, limits = self._age, self.gateway.limits
+        if not self.proven:
+            self._grow_old()
         if self.full or self._closing:
-            if age > limits.stalled:
+            if age > (limits.stalled if self.proven else limits.stranger_stalled):
                 self.connection.abort()
         elif self._request is not None:
             self._request.tick(age)
         elif self._waiting:
             if age > limits.head:
                 self._reject(Refusal(408, "the head of the request came too slowly", close=True))
-        elif age > (limits.idle if self._served else limits.first_byte):
+        elif age > (limits.idle if self._served else limits.first_byte) or (
+            self.last and self._lifetime > limits.stranger
+        ):
             self.close()

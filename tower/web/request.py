@@ -149,7 +149,7 @@ class Request:
     @property
     def close(self) -> bool:
         """Whether the connection closes after the answer."""
-        return self.fields.close or not self.minor or self.channel.gateway.stopping
+        return self.fields.close or not self.minor or self.channel.gateway.stopping or self.channel.last
 
     def body(self, limit: int = BODY_LIMIT) -> Deferred[bytes]:
         """Return the whole body, without framing.
@@ -287,15 +287,12 @@ class Request:
         refusal = refusal_of(error)
         if not isinstance(error, TowerError):
             self._log.failure("request {id} failed", Failure(error), id=self.request_id)
-        reason = getattr(error, "reason", "") if isinstance(error, Unauthorized) else ""
-        self._log.info(
-            "request {id} from {peer}: {code} {text}",
-            id=self.request_id,
-            peer=self.channel.address,
-            code=refusal.code,
-            text=reason or refusal.message,
-        )
         channel = self.channel
+        reason = ""
+        if isinstance(error, Unauthorized):
+            reason = getattr(error, "reason", "")
+            channel.disprove()
+        self._log_refusal(refusal.code, reason or refusal.message)
         channel.gateway.failures += 1
         if self.started:
             channel.connection.abort()
@@ -314,6 +311,16 @@ class Request:
             )
         )
         self.finish(keep=keep)
+
+    def _log_refusal(self, code: int, text: str) -> None:
+        """Log it; what strangers cause is summed up."""
+        channel = self.channel
+        line = "request {id} from {peer}: {code} {text}"
+        fields = {"id": self.request_id, "peer": channel.address, "code": code, "text": text}
+        if channel.proven:
+            self._log.info(line, **fields)
+        else:
+            channel.gateway.rejections.tell(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
         """Note that the head of the final answer is sent; *reason* and *message* are of a refusal."""
