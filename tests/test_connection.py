@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.receivers import BufferRecorder, Recorder
 from tests.sockets import SocketReactor, socket_pair, take
 from tower.connection import STALLED, Connection, ConnectionEnded
+from tower.slots import Slots
 
 BULK = random.Random(1).randbytes(1 << 20)
 
@@ -409,6 +410,34 @@ class EndTests(ConnectionTestCase):
         self.reactor.run()
         self.assert_over()
         self.assertEqual(self.recorder.got, b"")
+
+    def test_slot(self) -> None:
+        """The slot is given back with the socket: after it lingered, when it is cut, when it is given up."""
+        slots = Slots(self.reactor)
+
+        def begin() -> None:
+            self.connect(Recorder())
+            self.connection.slot = slot = slots.take(None)
+            assert slot is not None
+            slot.owner = self.connection
+
+        begin()
+        self.connection.close()
+        self.assertEqual(slots.unproven, 1)
+        self.far.close()
+        self.reactor.run()
+        self.assertEqual(slots.unproven, 0)
+        begin()
+        self.far.close()
+        self.reactor.run()
+        self.connection.abort()
+        self.assertEqual(slots.unproven, 0)
+        begin()
+        self.connection.detach().close()
+        self.assertEqual(slots.unproven, 0)
+        begin()
+        self.assertTrue(slots.evict())
+        self.assertEqual((self.recorder.log, slots.ended), (["closed"], 1))
 
     def test_closed_in_between(self) -> None:
         """Who becomes the receiver of a connection that was closed hears so, though its socket lingers."""

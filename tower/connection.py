@@ -29,6 +29,7 @@ from tower.backlog import Backlog
 from tower.errors import PeerError
 from tower.lingering import Lingering
 from tower.pipes import UNHEARD, Buffer, Receiver
+from tower.slots import Slot
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
@@ -42,7 +43,8 @@ PLAIN = memoryview(bytearray(READ_SIZE))
 
 WOULD_BLOCK = (BlockingIOError, InterruptedError)
 
-_RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"  # struct linger {1, 0}
+#: Of SO_LINGER, to reset a connection by closing it: struct linger {1, 0}.
+RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"
 
 
 class ConnectionEnded(PeerError):
@@ -59,6 +61,7 @@ class Connection:
     :param sock: connected; the connection makes it non-blocking and owns it from here on.
     :ivar bytes_in: bytes received, after decryption.
     :ivar bytes_out: bytes sent, before encryption.
+    :ivar slot: its place among all connections; released when the socket is closed or given up.
     """
 
     __slots__ = (
@@ -74,6 +77,7 @@ class Connection:
         "_finishing",
         "_patience",
         "_paused",
+        "_peer",
         "_peer_ended",
         "_reactor",
         "_reading",
@@ -84,6 +88,7 @@ class Connection:
         "_writing",
         "bytes_in",
         "bytes_out",
+        "slot",
     )
 
     def __init__(self, reactor: Any, sock: socket.socket) -> None:
@@ -107,6 +112,8 @@ class Connection:
         self._end_sent = False
         self._patience: Any = None
         self._broken: OSError | None = None
+        self._peer: IPv4Address | IPv6Address | None = None
+        self.slot: Slot | None = None
         self.bytes_in = self.bytes_out = 0
 
     # Who gets the bytes
@@ -139,8 +146,12 @@ class Connection:
         return 0 if self._backlog is None else self._backlog.size
 
     def getPeer(self) -> IPv4Address | IPv6Address:
-        """Return the address of the other side."""
-        return _address(self._socket.getpeername)
+        """Return the address of the other side: of the client, where a load balancer has told it."""
+        return self._peer or _address(self._socket.getpeername)
+
+    def comes_from(self, host: str, port: int) -> None:
+        """Have `getPeer` return this address, which a load balancer has told."""
+        self._peer = _tcp(host, port)
 
     def getHost(self) -> IPv4Address | IPv6Address:
         """Return the address of our side."""
@@ -365,8 +376,9 @@ class Connection:
         """Be gone, but for the socket: it is closed when the peer has read all."""
         self._shut()
         if not self._closed:
+            slot, self.slot = self.slot, None
             self._release()
-            Lingering(self._reactor, self._socket)
+            Lingering(self._reactor, self._socket, slot)
             self._tell(ConnectionEnded("closed on our side"))
 
     def _discard(self) -> None:
@@ -387,7 +399,7 @@ class Connection:
         if self._closed:
             return
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         except OSError:
             pass  # it is about to be closed anyway
         self._lost(ConnectionEnded("aborted on our side"))
@@ -423,6 +435,9 @@ class Connection:
             patience.cancel()
         self._drop_backlog()
         self._fd = -1
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None
 
     def _tell(self, reason: Exception) -> None:
         receiver, self.receiver = self._receiver, UNHEARD
@@ -434,5 +449,9 @@ def _address(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
         host, port = name()[:2]
     except (OSError, ValueError):  # it is closed, or of a family without ports
         return IPv4Address("TCP", "0.0.0.0", 0)
+    return _tcp(host, port)
+
+
+def _tcp(host: str, port: int) -> IPv4Address | IPv6Address:
     kind = IPv6Address if ":" in host else IPv4Address
     return kind("TCP", host, port)

@@ -18,11 +18,12 @@ from tower import __version__
 from tower.adminaccess import LOOK, AdminAccess
 from tower.auditlog import AuditCollector, open_audit_log
 from tower.availability import Availability
+from tower.balancers import Balancers
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
-from tower.listening import ConnectionFactory, ConnectionReactor
+from tower.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.given import ensure, read_access
 from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
@@ -41,6 +42,8 @@ from tower.reception import Reception
 from tower.revocation import Revocation
 from tower.selftest import check_head_policy
 from tower.serving import RENEWAL_PERIOD
+from tower.slotmetrics import SlotsCollector
+from tower.slots import Slots
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.config import KUBESPHERE_V1
@@ -120,6 +123,8 @@ class Proxy(MultiService):
         self._records = ProxyRecords(options, state, reactor, self._day)
         self._admin = self._admin_access()
         self._budget = Budget(options["buffer-budget"])
+        self._slots = Slots(reactor, options["max-connections"], options["max-connections-per-address"])
+        self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         self._tunnels = Tunnels(reactor, self._day.seconds)
         self._reception = Reception(
             self._sockets,
@@ -142,6 +147,7 @@ class Proxy(MultiService):
             self._tunnels,
             self._nodes,
             self._budget,
+            self._admission,
             AgentEndpoint(reactor, self._welcomes()).accept,
             lambda: self._ready,
             self._audit_log,
@@ -244,7 +250,7 @@ class Proxy(MultiService):
             periodic(reactor, PURGE, records.purge),
         ]
         if options["metrics-port"] is not None:
-            registry = registry_of(TunnelCollector(self._nodes.readings))
+            registry = registry_of(TunnelCollector(self._nodes.readings), SlotsCollector(self._slots))
             if self._audit_log is not None:
                 registry.register(AuditCollector(self._audit_log))
             services.append(MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"]))
@@ -265,7 +271,7 @@ class Proxy(MultiService):
             self._options[name],
             ConnectionFactory(gateway.accept),
             interface=self._options["host"],
-            reactor=ConnectionReactor(self._sockets, tls),
+            reactor=ConnectionReactor(self._sockets, tls, self._admission),
         )
         return port
 

@@ -21,6 +21,7 @@ from tower.escaping import reported
 from tower.jointokens import JoinTokens
 from tower.news import News, Summary
 from tower.pipes import Pipe
+from tower.slots import prove
 from tower.tunnelplaces import Entrance, TunnelPlaces
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
@@ -134,7 +135,7 @@ class Reception(Service):
         self._open[tunnel] = None
         tunnel.lost.addCallback(self._gone, tunnel)
         settled = ready.addCallback(welcome, tunnel).addCallbacks(
-            self._admit, self._not_let_in, callbackArgs=(tunnel,), errbackArgs=(tunnel,)
+            self._admit, self._not_let_in, callbackArgs=(tunnel, pipe), errbackArgs=(tunnel,)
         )
         tunnel.start(leftover)
         return settled
@@ -148,7 +149,7 @@ class Reception(Service):
         tunnel.server = peer.hello.server.encode()
         return tunnel, self._gate.refusal(peer.name, peer.fingerprint)
 
-    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel) -> None:
+    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel, pipe: Pipe) -> None:
         live, refusal = welcomed
         if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
@@ -161,6 +162,7 @@ class Reception(Service):
             protocol=live.protocol,
             told=reported(f"the agent of {live.name}", f"version {live.version}"),
         )
+        prove(pipe)
         self._open[tunnel] = live
         self._tunnels.add(live)
 

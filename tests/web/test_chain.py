@@ -41,9 +41,11 @@ class FakeChannel:
     """A connection."""
 
     authenticated: Any = None
+    proven: int = 0
 
     def prove(self) -> None:
-        """Nothing follows from it here."""
+        """Note it."""
+        self.proven += 1
 
 
 @define
@@ -195,11 +197,20 @@ class UserChainTests(SynchronousTestCase):
             asked.fields.foreign = b"Impersonate-User"
             self.assertIn("Impersonate-User", self.refused(Forbidden, asked, cluster))
 
+    def test_proven(self) -> None:
+        """A connection is proven by a credential that is accepted, wherever it may go, and by no other."""
+        channel = FakeChannel()
+        self.refused(Unauthorized, request("towerk-wrong", channel=channel))
+        self.assertEqual(channel.proven, 0)
+        self.refused(Forbidden, request(self.jane, channel=channel), "beta")
+        self.assertEqual(channel.proven, 1)
+
     def test_kept_alive(self) -> None:
         """The next request of a connection is checked again: expired and revoked ones end."""
         channel = FakeChannel()
         self.passes(request(self.jane, channel=channel))
         kept = channel.authenticated
+        self.assertEqual(channel.proven, 1)
         self.passes(request(self.jane, channel=channel))
         self.assertIs(channel.authenticated, kept)
         self.successResultOf(self.credentials.revoke(self.jane_credential.id))
