@@ -107,6 +107,8 @@ class Run:
         """What it is at."""
         if self.loading is not None:
             return self.loading
+        if self.done:
+            return "the end of the process"
         if self.test is not None:
             return self.test
         return f"what follows {self.begun[-1]}" if self.begun else "the beginning"
@@ -127,7 +129,7 @@ class Run:
 
 
 class Watchdog:
-    """:param silence: how long a run may be at one test, s.
+    """:param silence: how long a run may be at one test, s, if the test's own timeout is not longer.
     :param limit: how long all may take, s.
     """
 
@@ -249,7 +251,7 @@ class Watchdog:
     def _leave(self, run: Run, number: int) -> NoReturn:
         """End as the signal asks that we got, and everything with us."""
         if run.status is None:
-            self._end(run, number)
+            self._end(run, 0 if number == signal.SIGINT else number)  # a terminal interrupts the tests, too
         self._end_all(run)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -257,6 +259,8 @@ class Watchdog:
 
     def _close(self, run: Run, why: str, *, is_over: bool) -> None:
         """Write what trial would have at the end of *run*."""
+        if run.done:  # trial has written its own, but its process did not end
+            run.failures, run.counts = [], {}
         for failure in (*run.failures, f"[ERROR]\n{why}\n{run.at}"):
             say("=" * 79 + "\n" + failure)
         say("-" * 79 + f"\nRan {len(run.begun)} tests" + ", then was killed" * (not is_over))

@@ -74,6 +74,17 @@ import time
 time.sleep(900)
 """
 
+#: Leaves a thread behind that the process waits for.
+STAYS = """
+from twisted.trial.unittest import SynchronousTestCase
+import threading, time
+
+class StayTests(SynchronousTestCase):
+    def test_i(self):
+        "Succeeds."
+        threading.Thread(target=time.sleep, args=(900,)).start()
+"""
+
 #: Ends the process.
 DIES = """
 from twisted.trial.unittest import SynchronousTestCase
@@ -95,7 +106,8 @@ class WatchdogTests(SynchronousTestCase):
         """Have a folder with tests."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-watchdog-"))
         self.addCleanup(shutil.rmtree, self.folder)
-        for name, text in {"spins": SPINS, "blocks": BLOCKS, "loads": LOADS, "dies": DIES}.items():
+        modules = {"spins": SPINS, "blocks": BLOCKS, "loads": LOADS, "dies": DIES, "stays": STAYS}
+        for name, text in modules.items():
             begin = f"import os\nFOLDER = {str(self.folder)!r}\n"
             (self.folder / f"{name}.py").write_text(begin + text)
 
@@ -144,6 +156,14 @@ class WatchdogTests(SynchronousTestCase):
         self.assertEqual(output.count("FailTest: an ordinary failure"), 1)
         self.assertEqual(self.counted(output), {"failures": 1, "errors": 4, "successes": 3, "skips": 1})
         self.assert_gone()
+
+    def test_never_ends(self) -> None:
+        """A process that stays when its tests are over is ended; they are counted once."""
+        program = self.watch("stays")
+        self.assertEqual(program.wait(PATIENCE), 1)
+        output = program.output()
+        self.assertIn(f"\n*** the end of the process: no sign of life for {SILENCE:g} s\n", output)
+        self.assertEqual(self.counted(output), {"errors": 1, "successes": 1})
 
     def test_time_is_over(self) -> None:
         """A run that takes too long in all is ended, and says how much of it is missing."""
