@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import ClassVar
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
@@ -71,12 +70,7 @@ def any_old_python() -> str:
 
 
 class PolicyTests(SynchronousTestCase):
-    """The agent with this Python.
-
-    :cvar shared: what the agent is in, once one was started.
-    """
-
-    shared: ClassVar[AgentBench | None] = None
+    """The agent with this Python."""
 
     @classmethod
     def python(cls) -> str:
@@ -117,8 +111,12 @@ class OldPythonTests(PolicyTests):
         with tempfile.TemporaryDirectory() as folder:
             run = subprocess.run(
                 [self.python(), "-m", "twisted.trial", f"--temp-directory={folder}/trial", *READERS],
-                env=environment(self.python()), cwd=ROOT, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                env=environment(self.python()),
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         self.assertEqual(run.returncode, 0, run.stdout[-4000:] + run.stderr)
         ran = re.search(r"Ran ([0-9]+) tests", run.stdout)
         self.assertGreater(int(ran[1]) if ran else 0, 150)
@@ -135,10 +133,17 @@ class SelfTestTests(SynchronousTestCase):
             with tempfile.TemporaryDirectory() as folder:
                 state = Path(folder, "state")
                 run = subprocess.run(
-                    [sys.executable, "-c", BROKEN, "-n", "--pidfile=", program, f"--state-dir={state}", *options],
-                    env=clean_environment(), cwd=ROOT, capture_output=True, text=True, check=False,
+                    [
+                        *(sys.executable, "-c", BROKEN, "-n", "--pidfile=", program),
+                        *(f"--state-dir={state}", *options),
+                    ],
+                    env=clean_environment(),
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                    check=False,
                     timeout=PATIENCE,
-                )  # fmt: skip
+                )
                 said = run.stdout + run.stderr
                 self.assertEqual(run.returncode, 1, said)
                 self.assertRegex(
