@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+import h11
 from attrs import evolve, frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
@@ -119,12 +124,12 @@ class HeadPolicyTests(SynchronousTestCase):
     def test_known_fields(self) -> None:
         """Fields that came before make no difference to what is sent, nor to what is refused."""
         every: tuple[dict[str, Any], ...] = ({}, {"impersonate": False}, {"identities": EVERY})
-        for settings in every:
+        for rules in every:
             for prefix in (b"", b"/k8s/c-1"):
                 self.upstream = evolve(self.upstream, prefix=prefix)
-                self.policy = HeadPolicy(lambda: self.upstream, **settings)
+                self.policy = HeadPolicy(lambda: self.upstream, **rules)
                 for line in (LINE, b"DELETE / HTTP/1.1\r\n", b"GET /a?b=%20 HTTP/1.1\r\n"):
-                    once = HeadPolicy(lambda: self.upstream, **settings)
+                    once = HeadPolicy(lambda: self.upstream, **rules)
                     for fields in (
                         JANE + REST,
                         JANE.replace(b"jane", b"joe") + REST,
@@ -525,6 +530,115 @@ class HeadPolicyTests(SynchronousTestCase):
     def test_hostile_length(self) -> None:
         """A head as large as one may be takes no time to refuse."""
         self.refuse(LINE + JANE + REST + b"X-A: 1\r\n" * 8000 + b"X-B\r\n\r\n")
+
+
+#: Lines of which heads are made where somebody tries to be read in two ways.
+LINES = st.sampled_from(
+    [
+        *(
+            b"Impersonate-User: jane",
+            b"Impersonate-User: root",
+            b"impersonate-user: root",
+            b"Impersonate_User: root",
+        ),
+        *(
+            b"Impersonate-User: system:admin",
+            b"Impersonate-User: kubeadm:cluster-admins",
+            b"Impersonate-User:root",
+        ),
+        *(
+            b"Impersonate-Group: dev",
+            b"Impersonate-Group: system:authenticated",
+            b"Impersonate-Group: system:masters",
+        ),
+        *(
+            b"Impersonate-Group:  system:masters",
+            b"Impersonate-Group: kubeadm:cluster-admins\t",
+            b"Impersonate-Uid: 1",
+        ),
+        *(
+            b"Impersonate-Extra-a%2fb: c",
+            b"Host: x",
+            b"host: y",
+            b"Accept: a",
+            b"X-Remote-User: root",
+            b"A",
+            b"A: b\n",
+        ),
+        *(
+            b"Authorization: Bearer x",
+            b"Content-Length: 1",
+            b"Content-Length: 2",
+            b"Transfer-Encoding: chunked",
+        ),
+        *(
+            b"Connection: Upgrade",
+            b"Upgrade: websocket",
+            b"Upgrade: h2c",
+            b"Connection: Host",
+            b" folded: x",
+            b"",
+        ),
+        *(
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io",
+            b"Proxy-Authorization: Basic x",
+            b"A : b",
+            b"A: b\rC: d",
+        ),
+        b"Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io.YWJj",
+    ]
+)
+PIECES = st.sampled_from(
+    [b"/", b".", b"..", b"a", b"%2e", b"%2F", b"%5c", b"\\", b";", b"?", b"%25", b"#", b" "]
+)
+
+
+class PropertyTests(SynchronousTestCase):
+    @settings(max_examples=1000, deadline=None)
+    @given(
+        st.sampled_from([b"", b"/k8s/clusters/c-abc"]),
+        st.lists(PIECES, max_size=6),
+        st.lists(LINES, max_size=3),
+        st.lists(LINES, max_size=5),
+    )
+    def test_by_other_readers(
+        self, prefix: bytes, path: list[bytes], first: list[bytes], last: list[bytes]
+    ) -> None:
+        """What passes is, for others, one request of one user who is nobody special, with our credential."""
+        upstream = FakeUpstream(prefix)
+        target = b"/" + b"".join(path)
+        block = b"\r\n".join([*first, b"Impersonate-User: jane", b"Host: x", *last, b"\r\n"])
+        answer = HeadPolicy(lambda: upstream).rewrite(b"GET %b HTTP/1.1\r\n%b" % (target, block))
+        if isinstance(answer, Refusal):
+            return
+        connection = h11.Connection(h11.SERVER)
+        connection.receive_data(answer.head)
+        event = connection.next_event()
+        assert isinstance(event, h11.Request), event
+        fields = [(bytes(name), bytes(value)) for name, value in event.headers]
+        by_hand = [
+            (name.lower(), value)
+            for name, value in (line.split(b": ", 1) for line in answer.head[:-4].split(b"\r\n")[1:])
+        ]
+        for read in (fields, by_hand):
+            named = [(name.replace(b"_", b"-"), value) for name, value in read]
+            self.assertEqual([value for name, value in named if name == b"impersonate-user"], [b"jane"])
+            groups = [value for name, value in named if name == b"impersonate-group"]
+            self.assertEqual(set(groups) - {b"dev"}, set())
+            self.assertEqual([v for name, v in named if name == b"authorization"], [b"Bearer s3cret"])
+            self.assertEqual([value for name, value in named if name == b"host"], [b"10.0.0.1:6443"])
+            self.assertFalse([name for name, _ in named if name.startswith((b"x-remote", b"proxy-"))])
+            lengths = [value for name, value in named if name == b"content-length"]
+            chunked = [value for name, value in named if name == b"transfer-encoding"]
+            self.assertLessEqual(len(lengths) + len(chunked), 1)
+            self.assertEqual(answer.length, int(lengths[0]) if lengths else CHUNKED if chunked else 0)
+        self.assertNotIn(b"bearer.authorization", answer.head)
+        sent = bytes(event.target).partition(b"?")[0]
+        self.assertTrue(sent.startswith(prefix + b"/"))
+        for _ in range(4):
+            self.assertTrue({b".", b".."}.isdisjoint(re.split(rb"[/\\;]", sent)), sent)
+            self.assertFalse(prefix and (b"//" in sent or b"\\" in sent), sent)
+            sent = unquote_to_bytes(sent)
 
 
 class TargetTests(SynchronousTestCase):

@@ -203,7 +203,7 @@ def _checked_line(head: bytes, prefix: bytes) -> bytes:
     if prefix and leaves_prefix(match[1]):
         raise RefusedHead(
             "the path of the request has an empty segment or a backslash, which may lead out of the path "
-            "that the server in the agent's kubeconfig has"
+            "of the server in the kubeconfig"
         )
     return match[0]
 

@@ -88,6 +88,16 @@ class WayTests(SynchronousTestCase):
         )
         self.assertEqual(self.way.server, b"10.0.0.1:8080/prefix")
 
+    def test_server_path(self) -> None:
+        """What may lead out of the server's path is refused here, where no agent does it."""
+        for path in (b"/api//v1", b"/a%5cb", b"/a/../b"):
+            with self.assertRaises(Refusal) as caught:
+                self.rewritten(b"GET " + path + b" HTTP/1.1\r\n" + JANE)
+            self.assertEqual(caught.exception.code, 403)
+        self.access = KubeAccess("http://10.0.0.1:8080")
+        self.gate.renew()
+        self.assertIn(b"GET /api//v1 HTTP/1.1\r\n", self.rewritten(b"GET /api//v1 HTTP/1.1\r\n" + JANE))
+
     def test_nobody_is_the_system(self) -> None:
         """The kept credential is lent to nobody as the system, unless the cluster's record says so."""
         head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")

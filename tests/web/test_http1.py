@@ -339,6 +339,11 @@ class FieldTests(SynchronousTestCase):
         self.refused(b"Sec-WebSocket-Protocol: a, " + prefix + b"YWJj, " + prefix + b"YWJj", code=401)
         for encoded in (b"Y", b"Y.Jj", b"Y+Jj"):
             self.refused(b"Sec-WebSocket-Protocol: a, " + prefix + encoded, code=401)
+        capitals = fields(b"Sec-WebSocket-Protocol: a, " + prefix.upper() + b"YWJj")
+        self.assertEqual((capitals.bearer, b"BEARER" in capitals.onward), (b"abc", False))
+        self.assertEqual(capitals.as_they_came(bearer=False), b"Host: tower\r\nSec-WebSocket-Protocol: a\r\n")
+        for strange in (b"x" + prefix + b"YWJj", prefix[:-1], prefix[:-1] + b"/YWJj"):
+            self.refused(b"Sec-WebSocket-Protocol: a, " + strange, code=401)
         self.assertEqual(
             fields(b"Authorization: Bearer x", b"Sec-WebSocket-Protocol: a, " + prefix + b"YWJj").bearer, b"x"
         )
