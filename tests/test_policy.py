@@ -416,6 +416,106 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(head[:end])
         self.refuse(head + b"x")
 
+    def test_identity_without_a_colon(self) -> None:
+        """A line of an identity is a field like every other."""
+        for line in (
+            b"Impersonate-Uid",
+            b"Impersonate-Uid:x",
+            b"Impersonate-Extra-a",
+            b"Impersonate-Extra-: a",
+        ):
+            self.refuse(LINE + JANE + line + b"\r\n" + REST + b"\r\n", "form")
+        for line in (b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Group:x", b"Impersonate-: x"):
+            self.refuse(LINE + JANE + line + b"\r\n" + REST + b"\r\n")
+        for line in (
+            b"Impersonate-User:jane",
+            b"Impersonate-User",
+            b"Impersonate-User ",
+            b"impersonate-user: jane",
+        ):
+            self.refuse(LINE + line + b"\r\n" + REST + b"\r\n", "form")
+
+    def test_known_fields_with_another_length(self) -> None:
+        """Behind a length, fields are known as well as without one, and so is nothing else."""
+        for framing, length in (
+            (b"", 0),
+            (b"Content-Length: 7\r\n", 7),
+            (b"Content-Length: 0\r\n", 0),
+            (b"Transfer-Encoding: chunked\r\n", CHUNKED),
+        ):
+            answer = self.accept(LINE + framing + JANE + REST + b"\r\n")
+            self.assertEqual(answer.length, length)
+            self.assertTrue(answer.head.startswith(LINE + framing + JANE_SENT))
+        self.assertEqual(len(self.policy._known), 1)
+        for framing in (
+            b"Content-Length: 7\r\nContent-Length: 7\r\n",
+            b"Transfer-Encoding: chunked\r\nContent-Length: 7\r\n",
+            b"Content-Length: 7\r\nTransfer-Encoding: chunked\r\n",
+            b"Content-Length: 7",
+            b"Content-Length: 7\n",
+            b"Content-Length: \xb2\r\n",
+            b"Transfer-Encoding: chunked",
+        ):
+            self.refuse(LINE + framing + JANE + REST + b"\r\n")
+
+    def test_other_credentials(self) -> None:
+        """No other field brings a credential: not to the API server, and not to a proxy before it."""
+        token = b"base64url.bearer.authorization.k8s.io.c3lzdGVt"
+        for field in (
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io, " + token,
+            b"sec-websocket-protocol: " + token,
+            b"SEC-WEBSOCKET-PROTOCOL: " + token.upper() + b",v4.channel.k8s.io",
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io\r\nSec-WebSocket-Protocol: " + token,
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io,\xc2\xa0" + token,
+            b"Sec-WebSocket-Protocol: \t,," + token,
+            b"Proxy-Authorization: Basic c3lzdGVt",
+            b"proxy-authorization: Basic c3lzdGVt",
+        ):
+            for upgrade in (b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b""):
+                head = LINE + JANE + REST + upgrade + field + b"\r\n\r\n"
+                self.refuse(head, "credential of its own")
+                answer = self.policy.rewrite(head)
+                assert isinstance(answer, Refusal)
+                self.assertNotIn("c3lzdGVt", answer.text)
+        protocols = b"Sec-WebSocket-Protocol: v5.channel.k8s.io,v4.channel.k8s.io\r\n"
+        self.assertIn(protocols, self.accept(LINE + JANE + REST + protocols + b"\r\n").head)
+
+    def test_dot_segments(self) -> None:
+        """A path with a dot segment is refused, wherever the API server is."""
+        for prefix in (b"", b"/k8s/c-1"):
+            self.upstream = evolve(self.upstream, prefix=prefix)
+            for path in (
+                b"/..",
+                b"/api/../x",
+                b"/api/%2E%2e/x",
+                b"/a;/..",
+                b"/a\\..",
+                b"/a/..;x/b",
+                b"/a/.?b",
+            ):
+                for _ in range(2):
+                    self.refuse(b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n", "dot segment")
+            for path in (b"/a..b", b"/.well-known/x", b"/...", b"/a?b=/../c", b"/a%2eb", b"/a;b=.c"):
+                head = self.accept(b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n").head
+                self.assertTrue(head.startswith(b"GET " + prefix + path + b" HTTP/1.1\r\n"))
+
+    def test_behind_a_server_path(self) -> None:
+        """What may lead out of the server's path is refused where there is one, and goes on elsewhere."""
+        for path in (b"//a", b"/a//b", b"/a\\b", b"/a%5Cb", b"/a/%2fb", b"/a/%252fb", b"/a%2f%2Fb"):
+            head = b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n"
+            self.upstream = evolve(self.upstream, prefix=b"")
+            self.assertTrue(self.accept(head).head.startswith(b"GET " + path + b" HTTP/1.1\r\n"))
+            self.upstream = evolve(self.upstream, prefix=b"/k8s/c-1")
+            self.refuse(head, "an empty segment or a backslash")
+        for path in (b"/", b"/a/", b"/a%2fb", b"/a?b=//c\\d", b"/a;b/c"):
+            head = self.accept(b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n").head
+            self.assertTrue(head.startswith(b"GET /k8s/c-1" + path + b" HTTP/1.1\r\n"))
+
+    def test_fragment(self) -> None:
+        """A target has no fragment, behind which servers could disagree about the path."""
+        for target in (b"/a#b", b"/#/../x", b"/a?b#c"):
+            self.refuse(b"GET " + target + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n", "form")
+
     def test_counts(self) -> None:
         """Refusals are counted."""
         self.refuse(b"")

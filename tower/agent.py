@@ -35,6 +35,7 @@ from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
 from tower.process import end_in_failure, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
+from tower.selftest import check_head_policy
 from tower.statedir import StateDir
 from tower.uplink import HostKeys, Identity, Uplink
 from tower.v1.outgoing import V1Outgoing
@@ -64,8 +65,8 @@ _NO_IMPERSONATION = (
     "--no-impersonation: EVERYBODY whom the proxy lets in acts in this cluster with the agent's own rights"
 )
 _ALL_IDENTITIES = (
-    "--allow-system-identities: WHOEVER the proxy says is a cluster-admin, a node or a service account "
-    "is one in this cluster; --allow-system-identity NAME allows single names"
+    "--allow-system-identities is insecure: EVERY system identity is accepted from the proxy, "
+    "system:masters included; allow single names with --allow-system-identity NAME"
 )
 
 
@@ -186,7 +187,7 @@ class Agent(MultiService):
         self._warn_of_v1()
         for name in options["allowed-identities"]:
             self._log.warn(
-                "--allow-system-identity {name}: the proxy may let users act as it here", name=name
+                "--allow-system-identity {name}: accepted from the proxy as user and as group", name=name
             )
         raise_file_limit()
         settle_memory()
@@ -264,6 +265,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+    check_head_policy()
     state = StateDir(options.state_dir)
     state.lock()
     try:

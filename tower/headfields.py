@@ -6,34 +6,32 @@ brings anything that could make him so, is refused.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection
 from typing import NamedTuple
 
 from tower.errors import PeerError
 from tower.systemidentities import AUTHENTICATED, SystemIdentities
+from tower.web.fieldlines import field_lines, field_pairs
+from tower.web.http1 import BEARER_PROTOCOL
 
-_TOKEN = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_VALUE = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
 _BLANKS = b" \t"
 
 _USER = b"Impersonate-User"
 _GROUP = b"Impersonate-Group"
 _UID = b"Impersonate-Uid"
-_EXTRA = re.compile(rb"Impersonate-Extra-[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_EXTRA = b"Impersonate-Extra-"
 
 # The API server adds this group by itself.
-_ADDED = b"%b: %b" % (_GROUP, AUTHENTICATED.encode())
+_ADDED = AUTHENTICATED.encode("ascii")
 
 _CREDENTIALS = frozenset((b"authorization", b"proxy-authorization"))
 _PROTOCOLS = b"sec-websocket-protocol"
-# Kubernetes takes a bearer token from such a WebSocket subprotocol.
-_BEARER = b"base64url.bearer.authorization.k8s.io"
+# Go trims what Unicode calls a blank, so a bearer token may begin anywhere in a list of subprotocols.
+_BEARER = BEARER_PROTOCOL.rstrip(b".")
 
-# Fields that bring a credential, say where the body ends, or what an intermediary before the API server strips
-# (a field that Connection names): they have their place, or some values only, or none.
-_PLACED = _CREDENTIALS | {
-    *(b"host", b"content-length", b"transfer-encoding", b"connection", b"upgrade", _PROTOCOLS),
-}
+# Fields that bring a credential, say where the body ends, or what an intermediary before the API server
+# strips (a field that Connection names): beside Host they pass with some values only, or never.
+_SPECIAL = _CREDENTIALS | {b"content-length", b"transfer-encoding", b"connection", b"upgrade", _PROTOCOLS}
 
 # What may name one protocol: no blank, no quote, no comma.
 _PROTOCOL = bytes(range(0x21, 0x7F)).replace(b'"', b"").replace(b",", b"")
@@ -50,7 +48,7 @@ _TWO_USERS = "the request names more than one user to act as (Impersonate-User)"
 _SHOWN = 100
 
 
-class BadHead(PeerError):
+class RefusedHead(PeerError):
     """A head that is not sent on; the text quotes no credential."""
 
 
@@ -77,91 +75,84 @@ def check_fields(block: bytes, identities: SystemIdentities, why_not: str) -> Ch
 
     :param identities: the rule for users and groups of the cluster.
     :param why_not: the reason or the cure behind a refusal because of it; NAME stands for whom it is about.
-    :raise BadHead: saying what is wrong.
+    :raise RefusedHead: saying what is wrong.
     """
-    lines = block.split(b"\r\n")
-    if block.translate(None, _VALUE) != b"\r\n" * (len(lines) - 1) or lines[-2:] != [b"", b""]:
-        raise BadHead(FORM)
-    del lines[-2:]
-    if not lines or not lines[0].startswith(_USER + b": "):
-        raise BadHead(_without_user(lines))
-    count = 0
+    lines = field_lines(block)
+    pairs = None if lines is None else field_pairs(lines, b": ")
+    if lines is None or pairs is None:
+        raise RefusedHead(FORM)
+    names = [name for name, _ in pairs]
+    lowered = [name.lower() for name in names]
+    if names[:1] != [_USER]:
+        raise RefusedHead(_without_user(lowered))
     identity = []
-    for line in lines:
-        if not line.startswith(b"Impersonate-"):
+    count = 0
+    for (name, value), line in zip(pairs, lines, strict=True):
+        if not name.startswith(b"Impersonate-"):
             break
-        if _is_sent(line, is_first=not count, identities=identities, why_not=why_not):
+        if _is_sent(name, value, is_first=not count, identities=identities, why_not=why_not):
             identity.append(line)
         count += 1
-    rest = lines[count:]
-    host, upgrade = _check_rest(rest)
-    return CheckedFields(identity, rest[:host], rest[host + 1 :], upgrade)
+    _check_rest(pairs[count:], lowered[count:])
+    if b"Host" not in names:
+        raise RefusedHead(FORM)
+    host = names.index(b"Host")
+    return CheckedFields(identity, lines[count:host], lines[host + 1 :], b"connection" in lowered)
 
 
-def _without_user(lines: list[bytes]) -> str:
-    names = {line.partition(b":")[0].strip(_BLANKS).lower() for line in lines}
-    if names & _CREDENTIALS:
+def _without_user(lowered: Collection[bytes]) -> str:
+    if not _CREDENTIALS.isdisjoint(lowered):
         return _CREDENTIAL
-    return FORM if _USER.lower() in names else _NO_USER
+    return FORM if _USER.lower() in lowered else _NO_USER
 
 
-def _is_sent(line: bytes, *, is_first: bool, identities: SystemIdentities, why_not: str) -> bool:
-    """Return whether this line of an identity goes on; False leaves it out."""
-    name, separator, value = line.partition(b": ")
+def _is_sent(
+    name: bytes, value: bytes, *, is_first: bool, identities: SystemIdentities, why_not: str
+) -> bool:
+    """Return whether this field of an identity goes on; False leaves it out."""
     if name in (_USER, _GROUP):
         if name == _USER and not is_first:
-            raise BadHead(_TWO_USERS)
+            raise RefusedHead(_TWO_USERS)
         who = value.strip(_BLANKS)
         if not who:
-            raise BadHead(_NO_USER if name == _USER else FORM)
+            raise RefusedHead(_NO_USER if name == _USER else FORM)
         text = who.decode("utf-8", "surrogateescape")
         if identities.refuses(text):
-            if line == _ADDED:
+            if name == _GROUP and value == _ADDED:
                 return False
             shown = "".join(filter(str.isprintable, text[:_SHOWN]))
             cure = why_not.replace("NAME", shown)
-            raise BadHead(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
+            raise RefusedHead(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
         if who != value:  # the API server would take the blanks away
-            raise BadHead(FORM)
-    elif not separator or (name != _UID and not _EXTRA.fullmatch(name)):
-        raise BadHead(FORM)
+            raise RefusedHead(FORM)
+    elif name != _UID and (name == _EXTRA or not name.startswith(_EXTRA)):
+        raise RefusedHead(FORM)
     return True
 
 
-def _check_rest(lines: list[bytes]) -> tuple[int, bool]:
-    """Check what names nobody; return which line is ``Host``, and whether the request asks for an upgrade."""
-    try:
-        names = [name for name, _ in [line.split(b": ", 1) for line in lines]]
-        host = names.index(b"Host")
-    except ValueError:
-        raise BadHead(FORM) from None
-    joined = b"\n".join(names)
-    if joined.translate(None, _TOKEN) != b"\n" * (len(names) - 1) or not all(names):
-        raise BadHead(FORM)
-    lowered = joined.lower().split(b"\n")
-    placed = _PLACED.intersection(lowered)
-    if len(placed) > 1:
-        for name, line in zip(lowered, lines, strict=True):
-            if name in placed:
-                _check_placed(name, line.partition(b": ")[2])
-    uniform = b"\n" + joined.lower().replace(b"_", b"-")  # some servers take "_" for "-"
+def _check_rest(pairs: list[list[bytes]], lowered: list[bytes]) -> None:
+    """Check what names nobody, *lowered* being the names in small letters."""
+    if not _SPECIAL.isdisjoint(lowered):
+        for (_, value), name in zip(pairs, lowered, strict=True):
+            if name in _SPECIAL:
+                _check_special(name, value)
+    uniform = b"\n".join([b"", *lowered]).replace(b"_", b"-")  # some servers take "_" for "-"
     if b"\nimpersonate-" in uniform or b"\nx-remote-" in uniform:
-        raise BadHead(_TWO_USERS if _USER.lower() in lowered else FORM)
+        raise RefusedHead(_TWO_USERS if _USER.lower() in lowered else FORM)
     if lowered.count(b"host") != 1:
-        raise BadHead(FORM)
-    return host, b"connection" in placed
+        raise RefusedHead(FORM)
 
 
-def _check_placed(name: bytes, value: bytes) -> None:
-    """Check one of `_PLACED`; the caller has found ``Host``."""
+def _check_special(name: bytes, value: bytes) -> None:
+    """Check a field of `_SPECIAL`."""
     if name in _CREDENTIALS or (name == _PROTOCOLS and _BEARER in value.lower()):
-        raise BadHead(_CREDENTIAL)
+        raise RefusedHead(_CREDENTIAL)
     if name == b"connection":
         good = value.lower() == b"upgrade"
     elif name == b"upgrade":
         good = bool(value) and not value.translate(None, _PROTOCOL)
         good = good and not value.lower().startswith(_HTTP_IN_HTTP)
     else:
-        good = name in (b"host", _PROTOCOLS)
+        good = name == _PROTOCOLS
     if not good:
-        raise BadHead(FORM)
+        raise RefusedHead(FORM)

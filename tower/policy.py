@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from attrs import frozen
 
 from tower.errors import ConfigurationError, TowerError
-from tower.headfields import FORM, BadHead, check_fields
+from tower.headfields import FORM, RefusedHead, check_fields
 from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.paths import has_dot_segment, leaves_prefix
 
@@ -142,7 +142,7 @@ class HeadPolicy:
         else:
             try:
                 line = _checked_line(head, upstream.prefix)
-            except BadHead as e:
+            except RefusedHead as e:
                 return self._refusal(str(e))
             end = len(line)
             line = line.replace(b" ", b" " + upstream.prefix, 1)
@@ -156,14 +156,14 @@ class HeadPolicy:
         try:
             framing, length, stop = _read_framing(head, end)
             fields, upgrade = self._checked(head[stop:])
-        except BadHead as e:
+        except RefusedHead as e:
             return self._refusal(str(e))
         return Rewritten(b"%b%b%b%b" % (line, told, framing, fields), length, upgrade)
 
     def _checked(self, block: bytes) -> tuple[bytes, bool]:
         """Return what is sent in place of the fields *block*, and whether they ask for an upgrade.
 
-        :raise BadHead: they are not sent on.
+        :raise RefusedHead: they are not sent on.
         """
         fields = self._known.get(block)
         if fields is not None:
@@ -193,15 +193,15 @@ def _checked_line(head: bytes, prefix: bytes) -> bytes:
     """Return the request line of *head*.
 
     :param prefix: what goes in front of the path.
-    :raise BadHead: it is not sent on.
+    :raise RefusedHead: it is not sent on.
     """
     match = _LINE.match(head)
     if match is None:
-        raise BadHead(FORM)
+        raise RefusedHead(FORM)
     if has_dot_segment(match[1]):
-        raise BadHead("the path of the request has a dot segment")
+        raise RefusedHead("the path of the request has a dot segment")
     if prefix and leaves_prefix(match[1]):
-        raise BadHead(
+        raise RefusedHead(
             "the path of the request has an empty segment or a backslash, which may lead out of the path "
             "that the server in the agent's kubeconfig has"
         )
@@ -211,13 +211,13 @@ def _checked_line(head: bytes, prefix: bytes) -> bytes:
 def _read_framing(head: bytes, start: int) -> tuple[bytes, int, int]:
     """Return the line at *start* that says how long the body is, if it does; the length; where it ends.
 
-    :raise BadHead: it is no length.
+    :raise RefusedHead: it is no length.
     """
     if head.startswith(_LENGTH, start):
         stop = head.find(b"\r\n", start) + 2
         digits = head[start + len(_LENGTH) : stop - 2]
         if not digits.isdigit() or len(digits) > _LONGEST_LENGTH:
-            raise BadHead(FORM)
+            raise RefusedHead(FORM)
         return head[start:stop], int(digits), stop
     if head.startswith(_CHUNKED, start):
         stop = start + len(_CHUNKED)

@@ -37,6 +37,7 @@ from tower.proxytrust import ProxyTrust
 from tower.quantities import is_wildcard
 from tower.reception import Reception
 from tower.revocation import Revocation
+from tower.selftest import check_head_policy
 from tower.serving import RENEWAL_PERIOD
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
@@ -63,6 +64,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+    check_head_policy()
     for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
         if options[name] is not None:
             _check_free(name, options[host], options[name])

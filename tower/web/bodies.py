@@ -24,8 +24,8 @@ CHUNK_LINE_LIMIT = 1024
 TRAILER_LIMIT = 16 * 1024
 
 # Blanks before the line's end are common; before an extension others, Go for one, read no size.
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*+|;[\t -~\x80-\xff]*+)\r\n")
-_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):[\t -~\x80-\xff]*+\r\n")
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*|;[\t -~\x80-\xff]*)\r\n")
+_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t -~\x80-\xff]*\r\n")
 
 # Fields that frame, route or identify mean nothing behind a body, except to whoever merges trailers.
 _FORBIDDEN_TRAILER = re.compile(

@@ -27,7 +27,7 @@ PIPELINED = HEAD_LIMIT
 #: What a connection may keep without borrowing from the budget, B.
 ALLOWANCE = 4 * 1024
 
-_EMPTY_LINES = re.compile(rb"\A(?:\r\n)++")
+_EMPTY_LINES = re.compile(rb"\A(?:\r\n)+")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 

@@ -30,7 +30,18 @@ _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
 
 
 class _Refused(PeerError):
-    """What the proxy sent is not passed on."""
+    """What the proxy sent is not passed on.
+
+    :ivar code: the status to answer with.
+    """
+
+    def __init__(self, text: str, code: int = 403) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def _too_long() -> _Refused:
+    return _Refused(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
 
 
 class AgentEnd:
@@ -101,7 +112,7 @@ class AgentEnd:
         try:
             checked = self._check(head, alone=True)
         except _Refused as e:
-            self._refuse([], str(e))
+            self._refuse([], str(e), e.code)
         else:
             if not self._upstream.send(checked):
                 self._channel.pause()
@@ -123,8 +134,11 @@ class AgentEnd:
                         break
                     passed.append(self._check(data[position:stop], alone=stop == size))
                 position = stop
-        except (_Refused, BadBody) as e:
-            self._refuse(passed, str(e))
+        except _Refused as e:
+            self._refuse(passed, str(e), e.code)
+            return
+        except BadBody as e:
+            self._refuse(passed, str(e), 403)
             return
         if passed:
             self._send(passed[0] if len(passed) == 1 else b"".join(passed))
@@ -147,6 +161,8 @@ class AgentEnd:
 
         :param alone: nothing came behind it.
         """
+        if len(head) > HEAD_LIMIT:
+            raise _too_long()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
             raise _Refused(rewritten.text)
@@ -164,7 +180,7 @@ class AgentEnd:
     def _keep(self, partial: bytes) -> None:
         """Keep the beginning of a head."""
         if len(partial) > HEAD_LIMIT:
-            raise _Refused(f"the head of the request is longer than {HEAD_LIMIT} B")
+            raise _too_long()
         self._partial = partial
 
     def _send(self, data: bytes | memoryview) -> None:
@@ -177,15 +193,15 @@ class AgentEnd:
         self._channel.pause()
         self._upstream.receiver = _UpgradeAnswer(self, self._channel, self._upstream)
 
-    def _refuse(self, passed: list[bytes], text: str) -> None:
-        """Answer 403 in the API server's place, and take no more."""
+    def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
+        """Answer *code* in the API server's place, and take no more."""
         self._over = True
         self._log.info("refused a request: {text}", text=text)
         if passed:
             self._send(b"".join(passed))
         self._upstream.receiver = _Nobody()
         self._upstream.close()
-        self._channel.send(status.status_response(status.Refusal(403, text), close=True))
+        self._channel.send(status.status_response(status.Refusal(code, text), close=True))
         self._channel.finish()  # the proxy closes it when it has read that
 
     def ended(self) -> None:
