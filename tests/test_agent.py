@@ -222,7 +222,7 @@ class AgentTests(SynchronousTestCase):
             self.assertIn(f"--allow-system-identity {name}: ", "".join(warnings))
         loud = "".join(e["log_format"] for e in events if e["log_level"] is LogLevel.critical)
         self.assertIn("EVERYBODY", loud)
-        self.assertIn("--allow-system-identities: WHOEVER", loud)
+        self.assertIn("--allow-system-identities is insecure", loud)
         with capturedLogs() as later:
             self.reactor.advance(600)
         self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 2)

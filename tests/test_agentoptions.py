@@ -119,9 +119,9 @@ class IdentityTests(SynchronousTestCase):
             self.assertEqual(options.identities.allowed, names)
 
     def test_bad(self) -> None:
-        """A name that is no identity of the system is an error that names it."""
+        """A name that is not a system identity is an error that names it."""
         for name, text in (
-            ("jane", "--allow-system-identity 'jane' is no identity of the system"),
+            ("jane", "--allow-system-identity 'jane' is not a system identity"),
             ("system:authenticated", "'system:authenticated' needs no permission"),
             ("system:node:*", "in full"),
             ("", "--allow-system-identity ''"),

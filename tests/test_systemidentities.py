@@ -94,13 +94,13 @@ class AllowanceTests(SynchronousTestCase):
     def test_bad(self) -> None:
         """What is none, means nothing or would be a pattern is refused by name, with the cure."""
         for name, text in (
-            ("jane", "is no identity of the system"),
-            ("kubeadm:cluster-admin", "is no identity of the system"),
-            ("System:masters", "is no identity of the system"),
+            ("jane", "is not a system identity"),
+            ("kubeadm:cluster-admin", "is not a system identity"),
+            ("System:masters", "is not a system identity"),
             (AUTHENTICATED, "leave it out"),
             ("system:", "in full"),
             ("system:node:*", "in full"),
-            ("*", "is no identity of the system"),
+            ("*", "is not a system identity"),
             ("", "1 to 253"),
             ("system:masters ", "no blank"),
             ("system:\n", "printable"),

@@ -63,8 +63,8 @@ _NO_IMPERSONATION = (
     "--no-impersonation: EVERYBODY whom the proxy lets in acts in this cluster with the agent's own rights"
 )
 _ALL_IDENTITIES = (
-    "--allow-system-identities: WHOEVER the proxy says is a cluster-admin, a node or a service account "
-    "is one in this cluster; --allow-system-identity NAME allows single names"
+    "--allow-system-identities is insecure: EVERY system identity is accepted from the proxy, "
+    "system:masters included; allow single names with --allow-system-identity NAME"
 )
 
 
@@ -185,7 +185,7 @@ class Agent(MultiService):
         self._warn_of_v1()
         for name in options["allowed-identities"]:
             self._log.warn(
-                "--allow-system-identity {name}: the proxy may let users act as it here", name=name
+                "--allow-system-identity {name}: accepted from the proxy as user and as group", name=name
             )
         raise_file_limit()
         settle_memory()

@@ -99,7 +99,7 @@ class Options(EnvironmentOptions):
     optFlags: ClassVar = [
         flag(
             "allow-system-identities",
-            "Let users act as ANY identity of the system (system:masters, nodes, ...); NOT SECURE.",
+            "Allow ALL system identities: system:masters, nodes, service accounts, ...; insecure.",
         ),
         flag("no-impersonation", "Let EVERYBODY act with the agent's own rights."),
         flag(
@@ -137,7 +137,7 @@ class Options(EnvironmentOptions):
         self["targets"].append(_usage(parse_target, text, "--target "))
 
     def opt_allow_system_identity(self, text: str) -> None:
-        """User or group of the system that users may act as, as system:monitoring.  Repeatable."""
+        """System user or group that users may act as, such as system:monitoring.  Repeatable."""
         name = _usage(check_allowed, text, "--allow-system-identity ")
         if name not in self["allowed-identities"]:
             self["allowed-identities"].append(name)

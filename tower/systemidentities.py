@@ -71,11 +71,11 @@ def check_allowed(name: str) -> str:
         raise Invalid(f"{name!r} needs no permission: Kubernetes adds this group to every user; leave it out")
     if not is_system(name):
         raise Invalid(
-            f"{name!r} is no identity of the system, so users may act as it anyway: correct the name "
-            f"(such as {PREFIX}monitoring), or leave it out"
+            f"{name!r} is not a system identity and needs no permission: correct the name (such as "
+            f"{PREFIX}monitoring) or leave it out"
         )
     if name == PREFIX or "*" in name:
-        raise Invalid(f"{name!r} is no name but a pattern: give each name in full")
+        raise Invalid(f"{name!r} is not a name, and patterns are not supported: give each name in full")
     return name
 
 

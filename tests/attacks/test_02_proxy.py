@@ -131,4 +131,4 @@ class NodeTests(ProxyTestCase):
     def test_bad_names(self) -> None:
         """What is no name of the system is refused, with what is wrong with it."""
         said = self.refusal("cluster", "set", NODES, "--allow-system-identity", "kubeadm:cluster-admin")
-        self.assertIn("'kubeadm:cluster-admin' is no identity of the system", said)
+        self.assertIn("'kubeadm:cluster-admin' is not a system identity", said)

@@ -245,10 +245,10 @@ class SetTests(NodesTestCase):
         self.assertNotIn("Identities:", self.good("cluster", "show", "beta"))
 
     def test_bad_identities(self) -> None:
-        """What is no identity of the system, or comes twice, is refused by the flag's name."""
+        """What is not a system identity, or comes twice, is refused by the flag's name."""
         self.added()
         for names, text in (
-            (("jane",), "--allow-system-identity[0]: 'jane' is no identity of the system"),
+            (("jane",), "--allow-system-identity[0]: 'jane' is not a system identity"),
             (("system:authenticated",), "'system:authenticated' needs no permission"),
             (("system:node:*",), "in full"),
             (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is given twice"),

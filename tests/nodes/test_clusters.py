@@ -176,7 +176,10 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertEqual(warnings(events), [])
         cases: tuple[tuple[dict[str, Any], str], ...] = (
             ({"allowed_identities": ("system:monitoring",)}, "may act as system:monitoring (allowed"),
-            ({"allowed_identities": (), "allow_system": True}, "NOT SECURE: users of beta may act as any"),
+            (
+                {"allowed_identities": (), "allow_system": True},
+                "cluster beta: allowSystemIdentities is insecure: users may act as any",
+            ),
         )
         for changes, text in cases:
             with capturedLogs() as events:
@@ -190,7 +193,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.stop()
         with capturedLogs() as events:
             self.nodes.startService()
-        self.assertIn("NOT SECURE", "".join(warnings(events)))
+        self.assertIn("is insecure", "".join(warnings(events)))
 
     def test_another_cloud(self) -> None:
         """Another cloud lists and installs from then on; one that is no good changes nothing."""

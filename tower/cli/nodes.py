@@ -121,7 +121,12 @@ _SWITCHES: Sequence[_Flag] = (
     _Flag(
         "insecure-skip-kubelet-tls-verify", "insecureSkipKubeletTLSVerify", "", "do not verify the kubelets"
     ),
-    _Flag("allow-system-identities", "allowSystemIdentities", "", "let users act as system:masters and such"),
+    _Flag(
+        "allow-system-identities",
+        "allowSystemIdentities",
+        "",
+        "allow all system identities, system:masters included; insecure",
+    ),
 )
 
 #: Flags that may be given again; an empty value takes away what was there.
@@ -130,8 +135,8 @@ _LISTS: Sequence[_Flag] = (
         "allow-system-identity",
         "allowedSystemIdentities",
         "NAME",
-        "let users act as this user or group of the system; may be given again, and takes the place of those "
-        "that were allowed before",
+        "system user or group that users may act as, such as system:monitoring; repeatable; replaces the "
+        "names allowed before, and an empty NAME removes them",
     ),
 )
 

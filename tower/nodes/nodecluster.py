@@ -277,12 +277,12 @@ class NodeCluster:
         identities, name = self.spec.identities, self.cluster.name
         if identities.allow_all:
             self._log.warn(
-                "NOT SECURE: users of {cluster} may act as anybody of the system (allowSystemIdentities)",
+                "cluster {cluster}: allowSystemIdentities is insecure: users may act as any system identity",
                 cluster=name,
             )
         elif identities.allowed:
             self._log.warn(
-                "users of {cluster} may act as {names} (allowedSystemIdentities)",
+                "cluster {cluster}: users may act as {names} (allowedSystemIdentities)",
                 cluster=name,
                 names=", ".join(sorted(identities.allowed)),
             )

@@ -224,8 +224,8 @@ def authorize_identity(
     for what, name in _names(identity.user, identity.groups):
         if (what, name) != _EVERYBODY and _is_reserved(name, identities):
             raise Forbidden(
-                f"the credential of {identity.user} for cluster {cluster} has the {what} {name!r}, which "
-                f"nobody acts as through Tower: {_why(name)}; ask for a kubeconfig without it"
+                f"the credential of {identity.user} for cluster {cluster} is rejected because of its {what} "
+                f"{name!r}: {_why(name)}; ask for a kubeconfig without it"
                 + _allowing(name, cluster if is_ours else "")
             )
 
@@ -246,11 +246,11 @@ def check_grant(
         raise Invalid(f"{len(names) - 1} groups: a kubeconfig may name {GROUPS_LIMIT} at most")
     for what, name in names:
         if (what, name) == _EVERYBODY:
-            raise Invalid(f"group {name!r}: Kubernetes adds it to every user by itself: leave it out")
+            raise Invalid(f"group {name!r}: Kubernetes adds it to every user itself: leave it out")
         if _is_reserved(name, identities):
             raise Invalid(
-                f"{what} {name!r}: {_why(name)}: choose another name, and bind that to the role that is "
-                "meant (such as cluster-admin)" + _allowing(name, allowing)
+                f"{what} {name!r}: {_why(name)}: choose another name and bind it to the role that you need "
+                "(such as cluster-admin)" + _allowing(name, allowing)
             )
 
 
@@ -267,7 +267,7 @@ def _why(name: str) -> str:
         return f"names that begin with {_OWN!r} are Tower's own"
     if name.startswith(_SYSTEM):
         return f"names that begin with {_SYSTEM!r} are reserved for the cluster itself"
-    return "it is an administrator's name that a distribution of Kubernetes has reserved"
+    return "it is the name of an administrator in a Kubernetes distribution"
 
 
 def _allowing(name: str, cluster: str) -> str:

@@ -90,8 +90,8 @@ def _ssh() -> dict[str, Any]:
                 "additionalProperties": {"type": "string"},
                 "description": "Addresses as the nodes see them, HOST:PORT, for streams, by name.",
             },
-            "allowSystemIdentities": _flag("Let users act as any identity of the system; not secure."),
-            "allowedSystemIdentities": _texts("Identities of the system that users may act as."),
+            "allowSystemIdentities": _flag("Allow all system identities; insecure."),
+            "allowedSystemIdentities": _texts("System users and groups that users may act as."),
         },
     )
 
