@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import field, frozen
@@ -96,18 +95,20 @@ class NodeFiles:
                     f"name it as seen from there, such as {os.path.basename(name) or 'FILE'!r}",
                 )
 
-    def problems(self, cluster: str, spec: SSHSpec) -> Iterator[str]:
+    def problems(self, cluster: str, spec: SSHSpec) -> list[str]:
         """Say which files of a record are elsewhere, and how to move each; for records of former times."""
+        found = []
         for attribute in self._elsewhere(cluster, spec):
             path = getattr(spec, attribute)
             place = f"{PLACE}.{NAMES[attribute]}"
             name = os.path.basename(path.rstrip("/")) or "file"
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
             order = shlex.join(["cp", "-p", path, str(self.directory / name)])
-            yield (
+            found.append(
                 f"{place}: {path!r} is outside of {self.directory} (--node-files) and is not read any more; "
                 f"to move it: {order} && tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
             )
+        return found
 
     def _elsewhere(self, cluster: str, spec: SSHSpec) -> list[str]:
         """Return the attributes of *spec* that name a file elsewhere."""
