@@ -10,7 +10,7 @@ import os
 import shlex
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 
 from tower.beneath import ANYWHERE, Beneath, Files
 from tower.errors import ConfigurationError
@@ -43,11 +43,6 @@ class NodeFiles:
 
     directory: Path
     given: GivenCluster | None = None
-    _beneath: Files = field(init=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Have what opens files there."""
-        object.__setattr__(self, "_beneath", Beneath(self.directory))
 
     def prepare(self, *apart: Path) -> None:
         """Make the directory, for its owner alone, where there is none.
@@ -77,7 +72,7 @@ class NodeFiles:
         name = getattr(spec, attribute)
         if self._is_given(cluster, attribute, name):
             return Placed(Path(name))
-        return Placed(self.directory / name, self._beneath)
+        return Placed(self.directory / name, Beneath(self.directory))
 
     def check(self, cluster: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
         """See whether a record may name its files.
