@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.agentoptions import Options
+from tower.agentoptions import AGENT_KEY, Options
 from tower.publishedkeys import PUBLISHED_AUTHORITIES
 
 HOST_KEY = "--host-key=SHA256:" + "A" * 43
@@ -76,6 +79,19 @@ class ProtocolTests(SynchronousTestCase):
         """Without a token an old proxy knows nobody."""
         for token in (None, "", " "):
             self.assertIn("--token", self.wrong(ANYBODY, token=token))
+
+    def test_nothing_at_standard_input(self) -> None:
+        """Without a token at standard input there has to be a key, which says what the agent needs."""
+        state = Path(self.mktemp()).absolute()
+        words = (HOST_KEY, "--token-file=-", f"--state-dir={state}")
+        self.patch(sys, "stdin", None)
+        said = self.wrong(*words, token=None)
+        self.assertIn("--token-file - : standard input is empty", said)
+        self.assertIn(str(state), said)
+        state.mkdir()
+        (state / AGENT_KEY).touch()
+        self.assertEqual(parsed(*words, token=None).secret("token"), "")
+        self.assertIn("--token is missing", self.wrong(ANYBODY, *words[1:], token=None))
 
     def test_published_hash(self) -> None:
         """Hole 2: a CA whose key everybody has is not taken by its hash either."""

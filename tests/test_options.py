@@ -187,6 +187,36 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertIn("--token-file '/missing'", self.refused("--token-file=/missing"))
         self.assertIn("TOWER_TOKEN_FILE '/missing'", self.refused(TOWER_TOKEN_FILE="/missing"))
 
+    def test_secret_at_standard_input(self) -> None:
+        """It is read up to its end and a limit; there may be nothing, and no standard input at all."""
+        for data, expected in ((b"t0ken\n", "t0ken"), (b"", ""), (b" \n", ""), (None, "")):
+            self.standard_input(data)
+            self.assertEqual(parsed("--token-file=-").secret("token"), expected)
+        self.standard_input(b"t0ken")
+        self.assertEqual(parsed("--token-file", "-", TOWER_TOKEN="other").secret("token"), "t0ken")
+        for data, words in ((b"x" * 70_000, "too large"), (b"\xff", "holds no text")):
+            self.standard_input(data)
+            self.assertIn("--token-file '-' ", error := self.refused("--token-file=-"))
+            self.assertIn(words, error)
+
+    def standard_input(self, data: bytes | None) -> None:
+        """Have this at standard input; None: it is closed."""
+        if data is None:
+            self.patch(sys, "stdin", None)
+            return
+        path = Path(self.mktemp())
+        path.write_bytes(data)
+        file = path.open()
+        self.addCleanup(file.close)
+        self.patch(sys, "stdin", file)
+
+    def test_forgotten_secret(self) -> None:
+        """A secret that was taken is not among the options any more."""
+        options = parsed("--token=t0ken")
+        options.forget_secret("token")
+        self.assertIsNone(options.secret("token"))
+        self.assertNotIn("t0ken", repr(options))
+
     def test_klog(self) -> None:
         """Klog's flags are taken; its verbosity counts."""
         line = "--v=5 --logtostderr=true --alsologtostderr --stderrthreshold INFO --log_dir=/tmp"

@@ -13,9 +13,19 @@ from pathlib import Path
 import yaml
 
 from tests.integration.backends import Backend
-from tests.integration.harness import LOOPBACK, PATIENCE, TowerTestCase
+from tests.integration.harness import TowerTestCase
 from tests.integration.ports import free_port
-from tests.integration.programs import ShellProgram, clean_environment, holds, is_ready, run, script, wait_for
+from tests.integration.programs import (
+    LOOPBACK,
+    PATIENCE,
+    ShellProgram,
+    clean_environment,
+    holds,
+    is_ready,
+    run,
+    script,
+    wait_for,
+)
 
 CLUSTER = "alpha"
 TOKEN = re.compile(r"tower-[A-Za-z0-9_-]{43}")

@@ -86,8 +86,8 @@ class NodeClustersTests(SynchronousTestCase):
 
     def spec(self, **more: Any) -> SSHSpec:
         """Return one whose list of nodes is not there."""
-        parts = {"nodes_file": str(self.folder / "nodes"), **more}
-        return SSHSpec("core", str(self.folder / "key"), **parts)
+        parts = {"key_file": str(self.folder / "key"), "nodes_file": str(self.folder / "nodes"), **more}
+        return SSHSpec("core", **parts)
 
     def add(self, access: KubeAccess | None = ACCESS, **more: Any) -> Cluster:
         """Add beta."""
@@ -336,6 +336,29 @@ class NodeClustersTests(SynchronousTestCase):
         self.look()
         self.assertIsNotNone(self.nodes.get("beta"))
         self.assertIn("No SSH tunnels currently open", self.tunnels.why_not("beta"))
+
+    def test_files_elsewhere(self) -> None:
+        """A record of former times that names a file elsewhere is told once, and works when it is changed."""
+        self.successResultOf(self.nodes.stopService())
+        with capturedLogs() as events:
+            self.add(key_file="/etc/tower/id", known_hosts="/etc/tower/known")
+            self.nodes.startService()
+            self.look()
+        said = [event["problem"] for event in events if event["log_level"] is LogLevel.error]
+        self.assertEqual(len(said), 2)
+        self.assertIsNone(self.nodes.get("beta"))
+        status = self.nodes.status("beta")
+        assert status is not None
+        for text, field in zip(
+            said, ("keyFile: '/etc/tower/id'", "knownHosts: '/etc/tower/known'"), strict=True
+        ):
+            self.assertIn(field, text)
+            self.assertIn(text, status.last_error)
+            self.assertIn(text, self.tunnels.why_not("beta"))
+        self.change(key_file="id")
+        self.assertIsNone(self.nodes.get("beta"))
+        self.change(known_hosts="known")
+        self.assertIsNotNone(self.nodes.get("beta"))
 
     def test_problem_of_what_is_gone(self) -> None:
         """Nothing is said any more of a configuration that nobody wants."""

@@ -106,7 +106,7 @@ class ReadingTests(SynchronousTestCase):
     def test_named_by_option(self) -> None:
         """Errors name options, all of which there are, and not the fields of an object that nobody wrote."""
         for given, wanted in (
-            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "--member-kubeconfig: server 'http://10"),
+            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "--member-kubeconfig: server is http://: "),
             (
                 self.given(spec=evolve(SPEC, cloud_provider="nimbus", nodes=())),
                 "--cloud-provider: 'nimbus': ",
@@ -126,7 +126,7 @@ class ReadingTests(SynchronousTestCase):
         """What cannot work ends the program with the value in the text."""
         for given, wanted in (
             (self.given({}), "kubeconfig"),
-            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "http://10.0.0.1:8080"),
+            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "use https"),
             (self.given(spec=evolve(SPEC, cloud_provider="nimbus", nodes=())), "nimbus"),
             (self.given(spec=evolve(SPEC, user="")), "user"),
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,6 +19,12 @@ from tower.nodes.sshobject import PATHS
 SPEC = SSHSpec("core", "id", nodes=("a:1",))
 
 
+def changed(attribute: str, name: str) -> SSHSpec:
+    """Return a spec that names a file."""
+    change: Any = {attribute: name}
+    return evolve(SPEC, **change)
+
+
 class PlaceTests(SynchronousTestCase):
     """Which files may be named."""
 
@@ -27,7 +34,7 @@ class PlaceTests(SynchronousTestCase):
         """A name counts from the directory, and a path may lead there."""
         for name, path in (("id", "id"), ("a/b", "a/b"), ("/srv/files/a", "a"), ("..data/id", "..data/id")):
             for attribute in PATHS:
-                spec = evolve(SPEC, **{attribute: name})
+                spec = changed(attribute, name)
                 self.files.check("beta", spec)
                 placed = self.files.placed("beta", attribute, spec)
                 self.assertEqual(placed.path, Path("/srv/files") / path)
@@ -47,7 +54,7 @@ class PlaceTests(SynchronousTestCase):
         """Everything else is refused by field and value, unless the record has it already."""
         for path in ("/etc/shadow", "../id", "/srv/files/../x", "a/../b", "/srv/files", ".", "/srv/files2/x"):
             for attribute in PATHS:
-                spec = evolve(SPEC, **{attribute: path})
+                spec = changed(attribute, path)
                 error = self.assertRaises(Invalid, self.files.check, "beta", spec)
                 self.assertIn(f"{path!r}: must be below /srv/files (--node-files of tower-proxy)", str(error))
                 self.files.check("beta", spec, spec)

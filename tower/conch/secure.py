@@ -378,6 +378,7 @@ class SecureTransport(SSHTransportBase):
             sealed = self.sealer.seal_into(memoryview(plain), size, memoryview(wire))
             plain[:] = bytes(len(plain))
             self.transport.write(bytes(wire[:sealed]))
+            self.rekey_if_due()
         payload[:] = bytes(len(payload))
 
     def _let_go(self) -> None:

@@ -107,9 +107,11 @@ class NodeClusters(Service):
     def _warn_of_files(self) -> None:
         """Say at the start which records name files that are not read any more, and how to move these."""
         for cluster in self._clusters.list():
-            if cluster.ssh is not None:
-                for problem in self._around.files.problems(cluster.name, cluster.ssh):
-                    self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=problem)
+            problems = [] if cluster.ssh is None else self._around.files.problems(cluster.name, cluster.ssh)
+            for problem in problems:
+                self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=problem)
+            if problems:
+                self._problems[cluster.name] = "; ".join(problems)  # so that it is not logged again
 
     # Following the records
 

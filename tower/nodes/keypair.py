@@ -36,11 +36,11 @@ Kind: TypeAlias = Literal["ed25519", "rsa"]
 #: Size of an RSA key, bits, and its exponent.
 _RSA_BITS, _RSA_EXPONENT = 2048, 65537
 
-#: When a file was written, its size and its inode.
-_Identity: TypeAlias = tuple[int, int, int]
+#: When a file was written, its size, its inode, its mode and its owner.
+_Identity: TypeAlias = tuple[int, int, int, int, int]
 
 #: What no file is.
-_NEVER: _Identity = (0, 0, 0)
+_NEVER: _Identity = (0, 0, 0, 0, 0)
 
 #: The largest public key file that is looked at, B.
 _LARGEST = 64 * 1024
@@ -195,7 +195,7 @@ class KeyPairFiles:
             status = self._files.stat(path)
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid
 
     def _is_directory(self, path: Path) -> bool:
         try:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import frozen
 
 from tower.beneath import ANYWHERE, Beneath, Files
 from tower.errors import ConfigurationError
@@ -44,11 +43,6 @@ class NodeFiles:
 
     directory: Path
     given: GivenCluster | None = None
-    _beneath: Files = field(init=False, eq=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Have what opens files there."""
-        object.__setattr__(self, "_beneath", Beneath(self.directory))
 
     def prepare(self, *apart: Path) -> None:
         """Make the directory, for its owner alone, where there is none.
@@ -78,7 +72,7 @@ class NodeFiles:
         name = getattr(spec, attribute)
         if self._is_given(cluster, attribute, name):
             return Placed(Path(name))
-        return Placed(self.directory / name, self._beneath)
+        return Placed(self.directory / name, Beneath(self.directory))
 
     def check(self, cluster: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
         """See whether a record may name its files.
@@ -96,18 +90,20 @@ class NodeFiles:
                     f"name it as seen from there, such as {os.path.basename(name) or 'FILE'!r}",
                 )
 
-    def problems(self, cluster: str, spec: SSHSpec) -> Iterator[str]:
+    def problems(self, cluster: str, spec: SSHSpec) -> list[str]:
         """Say which files of a record are elsewhere, and how to move each; for records of former times."""
+        found = []
         for attribute in self._elsewhere(cluster, spec):
             path = getattr(spec, attribute)
             place = f"{PLACE}.{NAMES[attribute]}"
             name = os.path.basename(path.rstrip("/")) or "file"
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
             order = shlex.join(["cp", "-p", path, str(self.directory / name)])
-            yield (
+            found.append(
                 f"{place}: {path!r} is outside of {self.directory} (--node-files) and is not read any more; "
                 f"to move it: {order} && tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
             )
+        return found
 
     def _elsewhere(self, cluster: str, spec: SSHSpec) -> list[str]:
         """Return the attributes of *spec* that name a file elsewhere."""
