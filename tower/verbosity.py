@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from typing import Any, TextIO, cast
 
 from twisted.logger import (
@@ -67,7 +66,7 @@ def syslog_observer(prefix: str) -> ILogObserver:
     """Return an observer that writes to syslog as twistd's ``--syslog`` does, an event a line."""
     from twisted.python.syslog import SyslogObserver  # there is no syslog on some platforms
 
-    emit: Callable[[dict[str, Any]], None] = SyslogObserver(prefix).emit  # type: ignore[no-untyped-call]
+    emit: Any = SyslogObserver(prefix).emit
     return _Escaping(LegacyLogObserverWrapper(emit))
 
 

@@ -57,7 +57,7 @@ class UserTests(harness.TowerTestCase):
         self.assertEqual(unfit(message), [])
         return str(message)
 
-    def assertLogs(self, *wanted: str) -> None:
+    def assertLogged(self, *wanted: str) -> None:
         """The log and the audit log are fit to be shown, and the latter has all of what it should."""
         wait_for("the audit", lambda: all(each in self.place.read_text() for each in wanted))
         self.assertEqual(unfit(self.place.read_bytes()), [])
@@ -67,11 +67,13 @@ class UserTests(harness.TowerTestCase):
         """Paths, names in paths, User-Agents and claims to be somebody else."""
         jane = self.tower.person("alpha", "jane")
         raw = HOSTILE.encode().decode("latin-1")  # as http.client sends UTF-8
-        jane.get(PODS.format(quote(HOSTILE)) + f"/{quote(WORSE)}", **{"User-Agent": raw})
-        self.assertStatus(jane.get("/api", **{"Impersonate-User": raw, "Impersonate-Group": raw}), 403)
+        path = PODS.format(quote(HOSTILE)) + f"/{quote(WORSE)}"
+        jane.request("GET", jane.prefix + path, headers={"User-Agent": raw})
+        claims = {"Impersonate-User": raw, "Impersonate-Group": raw}
+        self.assertStatus(jane.request("GET", jane.prefix + "/api", headers=claims), 403)
         self.assertStatus(jane.request("GET", f"/clusters/alpha/targets/{quote(HOSTILE)}/"), 404)
         self.assertStatus(jane.request("GET", f"/clusters/{quote(HOSTILE)}/"), 400)
-        self.assertLogs(*self.wanted)
+        self.assertLogged(*self.wanted)
         self.assertIn("%C2%9B", self.place.read_text())
 
     #: What the audit log has in place of it.
@@ -102,7 +104,7 @@ class UserTests(harness.TowerTestCase):
             self.assertStatus(answer, answer.status)
             self.assertGreaterEqual(answer.status, 400)
             self.assertTrue(all(value.isprintable() for value in answer.headers.values()))
-        self.assertLogs()
+        self.assertLogged()
 
     def test_output(self) -> None:
         """What the command prints of a member's or an administrator's words, in every form."""

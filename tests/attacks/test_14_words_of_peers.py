@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.integration import harness, test_hostile_agent, test_hostile_proxy
 from tests.integration.backends import Backend
 from tests.integration.programs import wait_for
-from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, number
+from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
 from tests.integration.threaded import ThreadedServer
 from tower.conch.hello import LONGEST_TEXT, AgentHello, ProxyHello
 from tower.escaping import LONGEST_SAID, LONGEST_VERSION
@@ -90,9 +90,7 @@ class AgentTests(test_hostile_agent.HostileAgentTestCase, WordsTestCase):
 
     def test_version(self) -> None:
         """What it calls itself is cut where it is shown, and quoted in the log."""
-        peer = test_hostile_agent.agent_peer(
-            self.bench.tower.port, "evil", self.bench.key, self.bench.host_key
-        )
+        peer = agent_peer(self.bench.tower.port, "evil", self.bench.key, self.bench.host_key)
         self.addCleanup(peer.close)
         version = 'v1.0", authenticated as "root" ' + "y" * LONGEST_TEXT
         peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], "z" * LONGEST_TEXT)
