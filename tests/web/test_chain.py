@@ -40,11 +40,8 @@ class FakeChannel:
     proven: int = 0
 
     def prove(self) -> None:
-        """Note it."""
+        """Count it."""
         self.proven += 1
-
-    def prove(self) -> None:
-        """Nothing follows from it here."""
 
 
 @define
