@@ -81,8 +81,10 @@ class DescriptorTests(harness.TowerTestCase):
         self.assertLess(len(proxy.output().splitlines()) - said, 5)
         self.assertTrue(self.agent.ready())
         self.assertEqual([ping(self.jane, each) for each in crowd], [200] * len(crowd))
-        for each in (*crowd, *waiting):
+        for each in crowd:
             each.close()
+        for sock in waiting:
+            sock.close()
         began = time.monotonic()
         self.assertEqual(self.jane.get("/ping").status, 200)
         self.assertLess(time.monotonic() - began, RECOVERY)

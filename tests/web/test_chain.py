@@ -44,7 +44,7 @@ class FakeChannel:
     proven: int = 0
 
     def prove(self) -> None:
-        """Note it."""
+        """Count it."""
         self.proven += 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,6 +12,8 @@ from tests.pipes import FakePipe
 from tests.web.gatewaykit import FakeUser, Kit, get, ok
 from tower.budget import Budget
 from tower.pipes import Pipe
+from tower.slots import Slots
+from tower.web.httpchannel import HTTPChannel
 from tower.web.outcome import HandOver, Outcome, Response
 from tower.web.request import Request
 
@@ -143,6 +145,17 @@ class HeadTests(SynchronousTestCase):
 
 class ConnectionTests(SynchronousTestCase):
     """Connections as a whole."""
+
+    def test_slot(self) -> None:
+        """A slot is kept by whoever has authenticated, not by whoever was let in without."""
+        for authenticated, proven in ((None, False), (("token", "jane"), True)):
+            kit = Kit()
+            kit.user.slot = slot = Slots(kit.clock).take(None)  # type: ignore[attr-defined]
+            assert slot is not None
+            channel = cast(HTTPChannel, kit.user.receiver)
+            channel.authenticated = authenticated
+            kit.user.deliver(get())
+            self.assertEqual((len(kit.sessions.inside), slot.proven), (1, proven))
 
     def test_stopping(self) -> None:
         """A gateway that is stopping takes no more connections."""
