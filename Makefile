@@ -19,7 +19,8 @@ INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attac
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 # Two parts of all of them run side by side, as one waits most of the time; what compares speeds runs alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far,$(INTEGRATION))
-CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
+CROWD := $(filter %.test_exhaustion tests.attacks.test_05% tests.attacks.test_06% tests.attacks.test_08% \
+	tests.attacks.test_09%,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)

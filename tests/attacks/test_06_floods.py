@@ -1,4 +1,4 @@
-"""Floods of handshakes, of agents that say nothing, and of sockets that hardly do: smaller than a real one's."""
+"""Floods of handshakes, of agents that say nothing, and of sockets that hardly do: smaller than real ones."""
 
 from __future__ import annotations
 
