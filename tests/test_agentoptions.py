@@ -6,7 +6,7 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.agentoptions import Options
-from tower.authorities import PUBLISHED_AUTHORITIES
+from tower.publishedkeys import PUBLISHED_AUTHORITIES
 
 HOST_KEY = "--host-key=SHA256:" + "A" * 43
 ANYBODY = "--insecure-v1-any-host-key"
@@ -67,6 +67,7 @@ class ProtocolTests(SynchronousTestCase):
             (("--protocol=v3", HOST_KEY), "'v3'"),
             ((ANYBODY, "--no-impersonation"), "--no-impersonation"),
             ((ANYBODY, "--allow-system-identities"), "--allow-system-identities"),
+            ((ANYBODY, "--allow-system-identity=kube:admin"), "--allow-system-identity has no meaning"),
             ((ANYBODY, "--target=db=10.0.0.5:5432"), "--target"),
         ):
             self.assertIn(words, self.wrong(*arguments))
@@ -87,3 +88,43 @@ class ProtocolTests(SynchronousTestCase):
                 f"--ca-hash=sha256:{digest}",
             )
             self.assertIn("is public", str(error))
+
+
+class IdentityTests(SynchronousTestCase):
+    """Whom of the system users may act as."""
+
+    def test_none(self) -> None:
+        """By default that is nobody."""
+        rule = parsed(HOST_KEY).identities
+        self.assertEqual((rule.allowed, rule.allow_all), (frozenset(), False))
+
+    def test_some(self) -> None:
+        """Single names by flag, again and again; one that is given twice counts once."""
+        names = ("system:cluster-admins", "kubeadm:cluster-admins", "system:cluster-admins")
+        options = parsed(HOST_KEY, *(f"--allow-system-identity={name}" for name in names))
+        self.assertEqual(options["allowed-identities"], list(names[:2]))
+        self.assertEqual(options.identities.allowed, frozenset(names))
+        self.assertTrue(options.identities.refuses("system:masters"))
+
+    def test_all(self) -> None:
+        """All by one flag."""
+        self.assertFalse(parsed(HOST_KEY, "--allow-system-identities").identities.refuses("system:masters"))
+
+    def test_environment(self) -> None:
+        """The variable holds several names, between commas; a flag takes its place."""
+        for flags, names in (((), {"system:admin", "kube:admin"}), (("system:nodes",), {"system:nodes"})):
+            options = Options({"TOWER_ALLOW_SYSTEM_IDENTITY": "system:admin, kube:admin"})
+            words = (f"--allow-system-identity={name}" for name in flags)
+            options.parse(["--name=alpha", "--proxy-server=ws://tower.example:8080", HOST_KEY, *words])
+            self.assertEqual(options.identities.allowed, names)
+
+    def test_bad(self) -> None:
+        """A name that is no identity of the system is an error that names it."""
+        for name, text in (
+            ("jane", "--allow-system-identity 'jane' is no identity of the system"),
+            ("system:authenticated", "'system:authenticated' needs no permission"),
+            ("system:node:*", "in full"),
+            ("", "--allow-system-identity ''"),
+        ):
+            error = self.assertRaises(UsageError, parsed, HOST_KEY, f"--allow-system-identity={name}")
+            self.assertIn(text, str(error))

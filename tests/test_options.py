@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, LogLevel
@@ -29,6 +29,7 @@ from tower.options import (
     read_port_range,
     secret,
 )
+from tower.verbosity import syslog_observer
 
 
 class Options(EnvironmentOptions):
@@ -221,13 +222,16 @@ class EnvironmentOptionsTests(SynchronousTestCase):
 
     def test_twistd_logs_as_told(self) -> None:
         """Twistd gets an observer that follows --v, unless its user chose one of his own."""
-        chosens: list[dict[str, object]] = [{}, {"logger": str}, {"syslog": True}]
+        chosens: list[dict[str, Any]] = [{}, {"logger": str}, {"syslog": True, "prefix": "tower"}]
         for chosen in chosens:
             options, parent = Options(), Parent(chosen)
             options.parent = parent
             options.parseOptions([])
             parent.postOptions()
             expected = chosen.get("logger") if chosen else options.log_observer
+            if "syslog" in chosen:
+                expected = parent["logger"]
+                self.assertEqual((expected.func, expected.args), (syslog_observer, ("tower",)))
             self.assertEqual(parent.get("logger"), expected)
 
     def test_log_observer(self) -> None:

@@ -14,6 +14,7 @@ from tests.fuzz.mutation import cuts
 from tests.web.gatewaykit import FORWARDING, IDENTITY
 from tower.errors import Forbidden
 from tower.policy import HeadPolicy, Refusal
+from tower.systemidentities import is_system
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.web.canonical import plain_fields, write_fields
 from tower.web.http1 import BadHead, Fields, HeadReader, check_unfinished
@@ -179,7 +180,7 @@ def check_passed(head: bytes, user: bytes | None = None) -> None:
             raise Broken(f"whose request is this? {head!r}")
         groups = [value for key, value in fields if key.replace(b"_", b"-") == b"impersonate-group"]
         for who in (*users, *groups):
-            if who.startswith((b"system:masters", b"system:node", b"system:kube-", b"system:serviceaccount")):
+            if is_system(who.decode("latin-1")):
                 raise Broken(f"somebody acts as {who!r}")
         break
     else:

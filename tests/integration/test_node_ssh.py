@@ -418,7 +418,7 @@ class _Source:
 
     def drained(self) -> None:
         """Send more."""
-        while self._connection.fileno() >= 0 and self._connection.send(DATA[:100_000]):
+        while self._connection.send(DATA[:100_000]):
             pass
 
     def received(self, data: memoryview) -> None:

@@ -51,6 +51,7 @@ class GivenTests(SynchronousTestCase):
         first = self.clusters.require("default")
         assert first.ssh is not None
         kept = evolve(first.ssh, targets={"pg": "10.0.0.5:5432"}, allow_system=True)
+        kept = evolve(kept, allowed_identities=("system:monitoring",))
         self.successResultOf(self.clusters.change("default", lambda cluster: evolve(cluster, ssh=kept)))
         self.successResultOf(self.ensure(evolve(SPEC, nodes=("h2:22",)), None))
         cluster = self.clusters.require("default")
@@ -111,7 +112,7 @@ class ReadingTests(SynchronousTestCase):
                 "--cloud-provider: 'nimbus': ",
             ),
             (self.given(spec=evolve(SPEC, nodes=("a:1", "b c"))), "--nodes[1]: 'b c': must be"),
-            (self.given(spec=evolve(SPEC, key_file="relative")), "--ssh-keyfile: 'relative': must be"),
+            (self.given(spec=evolve(SPEC, key_file="~/id")), "--ssh-keyfile: '~/id': must be"),
         ):
             error = self.assertRaises(ConfigurationError, read_access, given)
             self.assertIn(wanted, str(error))

@@ -14,6 +14,7 @@ from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.gate import Gate
 from tower.nodes.way import NodeWay
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.status import Refusal
 
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
@@ -54,10 +55,10 @@ class WayTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a cluster whose API server has no TLS."""
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
-        self.system = False
+        self.identities = NONE_ALLOWED
         self.tunnels = FakeTunnels()
         self.gate = Gate(
-            "beta", Clock(), None, self.load, allow_system=lambda: self.system, why_not="a flag would"
+            "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="a flag would"
         )
         self.gate.renew()
         self.closed: list[str] = []
@@ -93,7 +94,7 @@ class WayTests(SynchronousTestCase):
         with self.assertRaises(Refusal) as caught:
             self.rewritten(head)
         self.assertIn("a flag would", str(caught.exception))
-        self.system = True
+        self.identities = SystemIdentities(["system:node:n1"])
         self.gate.renew()
         self.assertIn(b"system:node:n1", self.rewritten(head))
 

@@ -12,7 +12,6 @@ from tests.pipes import FakePipe
 from tests.web.gatewaykit import FakeUser, Kit, get, ok
 from tower.budget import Budget
 from tower.pipes import Pipe
-from tower.web.gateway import Limits
 from tower.web.outcome import HandOver, Outcome, Response
 from tower.web.request import Request
 
@@ -145,13 +144,11 @@ class HeadTests(SynchronousTestCase):
 class ConnectionTests(SynchronousTestCase):
     """Connections as a whole."""
 
-    def test_limit(self) -> None:
-        """There are only so many connections."""
-        kit = Kit(hello, Limits(connections=1))
+    def test_stopping(self) -> None:
+        """A gateway that is stopping takes no more connections."""
+        kit = Kit(hello)
+        kit.gateway.stop(1)
         self.assertIsNone(kit.gateway.accept(FakeUser()))
-        self.assertEqual(kit.gateway.refused_connections, 1)
-        kit.user.lose()
-        self.assertIsNotNone(kit.gateway.accept(FakeUser()))
 
     def test_half_close(self) -> None:
         """A user who has said all he wants gets what was answered already."""

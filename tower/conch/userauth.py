@@ -18,6 +18,7 @@ from twisted.conch.ssh.transport import (
     DISCONNECT_BY_APPLICATION,
     DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
     DISCONNECT_PROTOCOL_ERROR,
+    DISCONNECT_TOO_MANY_CONNECTIONS,
 )
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -37,6 +38,7 @@ from tower.conch.enrol import (
 )
 from tower.conch.fields import Fields
 from tower.conch.keys import ED25519, KeyPair
+from tower.conch.limits import TooManyTunnels
 from tower.errors import PeerError, Unauthorized
 
 MSG_USERAUTH_FAILURE = 51
@@ -51,7 +53,10 @@ WAITING = 4
 
 
 class Gatekeeper(Protocol):
-    """Knows which keys belong to which cluster: `tower.jointokens.JoinTokens`."""
+    """Knows which keys belong to which cluster: `tower.jointokens.JoinTokens`.
+
+    Either may raise `TooManyTunnels`, which ends the connection with that reason.
+    """
 
     def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool | Awaitable[bool]:
         """Return whether that key may serve that cluster."""
@@ -123,7 +128,9 @@ class UserAuthServer(SSHService):
     def _failed(self, failure: Failure) -> None:
         transport = self.transport
         code, text = DISCONNECT_PROTOCOL_ERROR, failure.getErrorMessage()
-        if not failure.check(PeerError):
+        if failure.check(TooManyTunnels):
+            code = DISCONNECT_TOO_MANY_CONNECTIONS
+        elif not failure.check(PeerError):
             self._log.failure("cannot let anybody serve {cluster!r}", failure, cluster=self.cluster)
             code, text = DISCONNECT_BY_APPLICATION, "try again later"
         if transport is not None:
@@ -246,4 +253,4 @@ class UserAuthClient(SSHService):
             self._refused()
             return
         body = enrol_request(self.transport.sessionID, self._cluster, self._key, token)
-        self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
+        self.transport.send_secret(MSG_USERAUTH_REQUEST, body)

@@ -13,12 +13,16 @@ import attrs
 import yaml
 
 from tower.errors import ConfigurationError
+from tower.publishedkeys import refuse_published
 
 #: Largest kubeconfig, or file it names, that is read, B.
 FILE_LIMIT = 4 << 20
 
 #: Longest kubeconfig that was sent as YAML and is read, B: it takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
+
+#: What to do about a server's CA whose private key is public.
+ANOTHER_CA = "give the server a certificate of another CA, and name that one here"
 
 #: What a user may bring that Tower cannot act on, and what to do instead.
 _UNSUPPORTED = {
@@ -134,7 +138,7 @@ class _Reader:
             raise self._wrong(f"insecure-skip-tls-verify of {place} is neither true nor false")
         return KubeAccess(
             server=self._server(cluster, place),
-            ca_data=self._data(cluster, "certificate-authority", place),
+            ca_data=self._authority(cluster, place),
             client_certificate=certificate,
             client_key=private,
             token=self._text(user, "token", f"user {user_name!r}"),
@@ -145,6 +149,14 @@ class _Reader:
             namespace=self._text(chosen, "namespace", f"context {name!r}") or "",
             files=tuple(self._files),
         )
+
+    def _authority(self, cluster: dict[str, Any], place: str) -> bytes | None:
+        key = "certificate-authority"
+        ca_data = self._data(cluster, key, place)
+        if ca_data is not None:
+            what = key if cluster.get(f"{key}-data") else f"{key} {cluster[key]}"
+            refuse_published(f"{self._place}: {what} of {place}", ca_data, ANOTHER_CA)
+        return ca_data
 
     def _server(self, cluster: dict[str, Any], place: str) -> str:
         server = self._text(cluster, "server", place) or ""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tower.pipes import Buffer, Pipe
+from tower.slots import prove
 from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
 from tower.web.canonical import forwarding_lines, identity_lines, write_fields
 from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
@@ -37,7 +38,7 @@ TURN = 8
 #: A stranger's connection closes after the first answer of these last seconds of its life, s.
 NOTICE = 10
 
-_EMPTY_LINES = re.compile(rb"(?:\r\n)++")
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
@@ -157,6 +158,8 @@ class HTTPChannel:
         if not self.proven:
             self._give_back()
             self.proven, self.last = True, False
+        if self.authenticated is not None:  # not so at a port that is open to everybody
+            prove(self.connection)
 
     def disprove(self) -> None:
         """Note that the credential shown is not valid any more: whoever has no other is a stranger."""
