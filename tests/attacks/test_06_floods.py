@@ -7,7 +7,7 @@ import resource
 from .case import AttackTestCase
 
 HANDSHAKES = 60  # a second
-UPGRADES = 60  # a second
+UPGRADES = 142  # a second
 SLOW = 600  # sockets
 
 
