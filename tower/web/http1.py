@@ -242,7 +242,7 @@ def check_unfinished(head: bytes | bytearray, start: int = 0) -> None:
         raise BadHead(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
     # strangers send long ones that never end: a pattern takes ten times as long
     lines = head.count(b"\n", start)
-    if lines and lines != head.count(b"\r\n", max(start - 1, 0)):
+    if lines and lines != head.count(b"\r\n", max(start - 1, 0), head.rfind(b"\n") + 1):
         raise BadHead("a line ends without CR")
 
 
