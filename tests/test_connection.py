@@ -318,19 +318,6 @@ class SendingTests(ConnectionTestCase):
         self.assertIsInstance(self.recorder.reason, BrokenPipeError)
         self.assert_over()
 
-    def test_broken_and_then_paused(self) -> None:
-        """Who does not want to hear a broken peer out learns at once that it is gone."""
-        self.far.close()
-        self.connection.send(b"x")
-        self.connection.send(b"x")
-        self.assertEqual(self.recorder.log, [])
-        self.connection.pause()
-        self.assertEqual(self.recorder.log, [])
-        self.reactor.run()
-        self.assertEqual(self.recorder.log, ["closed"])
-        self.assertIsInstance(self.recorder.reason, BrokenPipeError)
-        self.assert_over()
-
     def test_broken_while_flushing(self) -> None:
         """What was queued for a peer that goes away is dropped."""
         self.connect(Recorder(), send_buffer=1)

@@ -168,12 +168,10 @@ class Connection:
     # Reading
 
     def pause(self) -> None:
-        """See `tower.pipes.Pipe.pause`; a connection that broke while we sent ends, unheard."""
+        """See `tower.pipes.Pipe.pause`."""
         self._paused = True
         if self._ready and not self._closing:
             self._stop_reading()
-        if self._broken is not None and not self._closed:
-            self._reactor.callLater(0, self._lost, self._broken)
 
     def resume(self) -> None:
         """See `tower.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
