@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower import quantities
 from tower.quantities import (
     LONGEST,
     SECRET_FILE_LIMIT,
@@ -64,6 +66,15 @@ class QuantityTests(SynchronousTestCase):
         self.assertRaises(ValueError, parse_duration, "1h 30m")
         self.assertRaises(ValueError, read_duration, "0s")
         self.assertEqual(read_duration("1ms"), 0.001)
+
+    def test_long_durations(self) -> None:
+        """However long a text is, what it takes to refuse it does not grow with its square."""
+        before = time.process_time()
+        for text in ("9" * 1_000_000, "9" * 1_000_000 + "s", "1." * 500_000, "1s" * 500_000):
+            self.assertIn("characters are too many", str(self.assertRaises(ValueError, parse_duration, text)))
+            self.assertIsNone(quantities._DURATION_PART.match(text.rstrip("s").replace("1s", "1") + "!"))
+        self.assertLess(time.process_time() - before, 10.0)
+        self.assertEqual(parse_duration("1s" * 100), 100.0)
 
     def test_duration_text(self) -> None:
         """Durations are shown as short as they can be read again."""

@@ -13,10 +13,12 @@ from tests.test_control import Bench
 from tower.budget import Budget
 from tower.conch.hello import AgentHello
 from tower.conch.keys import KeyPair
+from tower.conch.limits import NoRoom
 from tower.conch.transport import AgentRefused, ClientTransport
 from tower.conch.tunnel import Tunnel
 from tower.reception import Reception
 from tower.slots import Slots
+from tower.tunnelplaces import PATIENCE, TunnelPlaces
 from tower.web.frames import FrameReader, FrameWriter
 
 
@@ -85,6 +87,79 @@ class ReceptionTests(SynchronousTestCase):
     def pump(self) -> None:
         """Carry bytes and run what is due until nothing moves."""
         carry_all(self.bench.clock, *self.pipes)
+
+    def limit(self, per_key: int) -> str:
+        """Allow so many tunnels to a key, have it open them, and return the token that it did so with."""
+        self.reception.places = TunnelPlaces(self.bench.clock, per_key=per_key)
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        self.alive = []
+        for _ in range(per_key):
+            self.connect(token)
+            self.alive.append(self.pipes)
+        self.assertEqual(len(self.bench.tunnels.live("alpha")), per_key)
+        return token
+
+    def judge(self) -> None:
+        """Have those that are alive answer, and the time for it pass."""
+        for pipes in [*self.alive, self.pipes]:
+            carry_all(self.bench.clock, *pipes)
+        self.bench.clock.advance(PATIENCE)
+        for pipes in [*self.alive, self.pipes]:
+            carry_all(self.bench.clock, *pipes)
+
+    def test_one_too_many(self) -> None:
+        """An agent whose key has all its tunnels is told so before it is let in, by a reason of its own."""
+        for offered in (True, False):
+            self.key = KeyPair.generate()
+            token = self.limit(2)
+            agent, settled = self.connect(token if offered else None)
+            self.assertNoResult(settled)
+            self.judge()
+            self.successResultOf(settled)
+            self.assertIsInstance(agent.failed, NoRoom)
+            self.assertIn("has 2 tunnels into cluster alpha", str(agent.failed))
+            self.assertIn("--max-tunnels-per-key", str(agent.failed))
+            self.assertEqual(len(self.bench.tunnels.live("alpha")), 2)
+            self.alive.pop()[0].lose()
+            agent, settled = self.connect(None)
+            self.successResultOf(settled)
+            self.assertIs(agent.failed, None)
+            for pipes in [*self.alive, self.pipes]:
+                pipes[0].lose()
+
+    def test_replaced(self) -> None:
+        """An agent that comes back takes the place of its tunnel that is dead, though nobody knew."""
+        self.limit(2)
+        self.alive.pop(0)  # nothing is carried any more
+        before = self.bench.tunnels.live("alpha")
+        agent, settled = self.connect(None)
+        self.assertNoResult(settled)
+        self.judge()
+        self.successResultOf(settled)
+        self.assertIs(agent.failed, None)
+        self.bench.clock.advance(5)  # the dead one's bytes go nowhere
+        live = self.bench.tunnels.live("alpha")
+        self.assertEqual(len(live), 2)
+        self.assertEqual([tunnel in live for tunnel in before], [False, True])
+
+    def test_counted_before_the_hello(self) -> None:
+        """An agent that proves itself and says no hello has a place; it is free when it is gone."""
+        self.reception.places = TunnelPlaces(self.bench.clock, per_cluster=1)
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        self.patch(ClientTransport, "_accepted", ClientTransport.let_in)
+        self.connect(token)
+        silent = self.pipes
+        self.assertEqual(self.bench.tunnels.live("alpha"), [])
+        self.key = KeyPair.generate()
+        other = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(other)
+        self.assertIsInstance(agent.failed, NoRoom)
+        self.assertIn("--max-tunnels-per-cluster", str(agent.failed))
+        silent[1].lose()
+        self.pipes = silent
+        self.pump()
+        agent, _ = self.connect(None)
+        self.assertIs(agent.failed, None)
 
     def test_token(self) -> None:
         """A good token lets an agent in; its key does from then on, without one."""

@@ -9,6 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.conch.limits import NoRoom
 from tower.reconnecting import Reconnecting
 from tower.web.dial import Backoff, DialFailed
 
@@ -132,6 +133,25 @@ class ReconnectingTests(SynchronousTestCase):
         self.assertFalse(self.service.ready)
         self.clock.advance(0.11)
         self.assertEqual(len(self.tries), 2)
+
+    def test_no_room(self) -> None:
+        """Where the proxy has no room the next try comes after the longest wait, or at once on SIGHUP."""
+        self.service.startService()
+        self.fail(NoRoom(12, "key SHA256:x has 8 tunnels"))
+        self.assertIn("has 8 tunnels", self.service.state)
+        self.clock.advance(119.9)
+        self.assertEqual(len(self.tries), 1)
+        self.clock.advance(0.2)
+        self.assertEqual(len(self.tries), 2)
+        self.fail(NoRoom(12, ""))
+        self.service.retry_now()
+        self.assertEqual(len(self.tries), 3)
+        self.fail()
+        self.clock.advance(0.11)
+        self.assertEqual(len(self.tries), 4)
+        self.up().lost.callback(NoRoom(12, ""))
+        self.clock.advance(119.9)
+        self.assertEqual(len(self.tries), 4)
 
     def test_hangup(self) -> None:
         """SIGHUP retries now, and changes nothing while there is nothing to wait for."""

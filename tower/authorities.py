@@ -18,22 +18,13 @@ from tower.pki import (
     load_certificates,
     moment,
     pem_of_key,
-    public_key_hash,
     self_signed,
 )
+from tower.publishedkeys import refuse_published
 from tower.statedir import StateDir
 
 #: How long an authority lives that is born here, s.
 LIFETIME = 10 * 365 * 86400.0
-
-#: Subject public keys (SHA-256 of the DER) of the authorities whose private keys everybody can read: the two
-#: that KubeSphere Tower has carried as ``certs/ca.key`` in its repository and its images (hole 2).
-PUBLISHED_AUTHORITIES = frozenset(
-    {
-        "3b532e22309c842ac1af52cdda09dea7029744afc2b71c4a4b5a3eb023ef1500",
-        "5385d3f00da5682f10a92ce6463e35c2de76282e1adf9e2c9f080eff83957267",
-    }
-)
 
 #: Shortest RSA key that is accepted, bits.
 _RSA_BITS = 2048
@@ -60,7 +51,7 @@ def own_authority(state: StateDir, name: str, now: float) -> Authority:
         return authority
     where = str(state.path / kept)
     try:
-        return _checked(where, data, where, data, now)
+        return _checked(where, data, where, data, now, "move the file away")
     except ConfigurationError as e:
         raise ConfigurationError(
             f"{e} (without that file a new authority is made, and all kubeconfigs and joins need renewing)"
@@ -75,7 +66,8 @@ def given_authority(certificate_file: Path, key_file: Path, now: float) -> Autho
     """
     certificate = _read("--ca-cert", certificate_file)
     key = _read("--ca-key", key_file)
-    return _checked(f"--ca-cert {certificate_file}", certificate, f"--ca-key {key_file}", key, now)
+    cure = "leave --ca-cert and --ca-key out, and Tower makes an authority of its own"
+    return _checked(f"--ca-cert {certificate_file}", certificate, f"--ca-key {key_file}", key, now, cure)
 
 
 def _read(flag: str, path: Path) -> bytes:
@@ -89,7 +81,11 @@ def _read(flag: str, path: Path) -> bytes:
     return data
 
 
-def _checked(certificate_place: str, certificate: bytes, key_place: str, key: bytes, now: float) -> Authority:
+def _checked(
+    certificate_place: str, certificate: bytes, key_place: str, key: bytes, now: float, cure: str
+) -> Authority:
+    """:param cure: what to do about an authority whose private key is public."""
+    refuse_published(certificate_place, certificate, cure)
     certificates = _certificates(certificate_place, certificate, now)
     signing = _signing_key(key_place, key)
     if signing.public_key() != certificates[0].public_key():
@@ -100,25 +96,11 @@ def _checked(certificate_place: str, certificate: bytes, key_place: str, key: by
     return Authority(certificates, signing)
 
 
-def is_published(certificate: x509.Certificate) -> bool:
-    """Return whether everybody can read this certificate's private key (hole 2)."""
-    try:
-        return public_key_hash(certificate) in PUBLISHED_AUTHORITIES
-    except (ValueError, UnsupportedAlgorithm):
-        return False  # those that are public have common keys
-
-
 def _certificates(place: str, data: bytes, now: float) -> tuple[x509.Certificate, ...]:
     try:
         certificates = load_certificates(data)
     except ValueError as e:
         raise ConfigurationError(f"{place}: no certificate in PEM format") from e
-    for certificate in certificates:
-        if is_published(certificate):
-            raise ConfigurationError(
-                f"{place}: its private key is public, in the repository of KubeSphere Tower, so anybody can "
-                "sign with it: leave --ca-cert and --ca-key out, and Tower makes an authority of its own"
-            )
     signer = certificates[0]
     try:
         is_authority = signer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca

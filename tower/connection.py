@@ -34,7 +34,8 @@ from tower.slots import Slot
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
 
-#: How long a closed connection waits for a peer that takes nothing of what is still queued, s.
+#: How long a closed connection waits for a peer that takes nothing of what is still queued, and a broken one
+#: for what its peer said before, s.
 STALLED = 30.0
 
 #: Where bytes are put on their way in; see the module's docstring.
@@ -167,12 +168,10 @@ class Connection:
     # Reading
 
     def pause(self) -> None:
-        """See `tower.pipes.Pipe.pause`; a connection that broke while we sent ends, unheard."""
+        """See `tower.pipes.Pipe.pause`."""
         self._paused = True
         if self._ready and not self._closing:
             self._stop_reading()
-        if self._broken is not None and not self._closed:
-            self._reactor.callLater(0, self._lost, self._broken)
 
     def resume(self) -> None:
         """See `tower.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
@@ -239,16 +238,16 @@ class Connection:
     # Sending
 
     def send(self, data: Buffer) -> bool:
-        """See `tower.pipes.Pipe.send`; after `finish` or `close` *data* is dropped."""
+        """See `tower.pipes.Pipe.send`."""
         if self._closed or self._closing or self._finishing:
-            return True
+            return False
         size = len(data)
         self.bytes_out += size
         sent = 0
         if self._ready and self._backlog is None:
             sent = self._transmit(data)
             if self._fd < 0 or self._end_sent:
-                return True  # it was lost under this
+                return False  # it was lost under this
         if sent < size:
             if self._backlog is None:
                 self._backlog = Backlog()
@@ -273,7 +272,8 @@ class Connection:
     def _cannot_send(self, error: OSError) -> None:
         """Send no more; a peer that went while we sent may have said why, so hear it out first.
 
-        Whether it said all nobody can tell any more, so that does not count as its end.
+        Whether it said all nobody can tell any more, so that does not count as its end.  There is a limit to
+        that: a receiver that pauses now may wait for something that comes only when it hears of the end.
         """
         self._drop_backlog()
         if self._paused or self._peer_ended or self._closing or not self._ready:
@@ -281,6 +281,7 @@ class Connection:
             return
         self._broken = error.with_traceback(None)  # its frames would hold us
         self._finishing = self._end_sent = True
+        self._patience = self._reactor.callLater(STALLED, self._lost, self._broken)
         if self._writing:
             self._writing = False
             self._reactor.removeWriter(self)

@@ -20,8 +20,9 @@ from twisted.logger import Logger
 
 from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
-from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess, load_kubeconfig
 from tower.policy import Upstream, parse_address
+from tower.publishedkeys import refuse_published, trust_system
 
 #: Where Kubernetes puts a pod's service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -54,6 +55,7 @@ def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCO
         raise ConfigurationError(
             f"{authority}: {e.strerror}; does the pod have automountServiceAccountToken: false?"
         ) from e
+    refuse_published(str(authority), ca_data, ANOTHER_CA)
     host = f"[{host}]" if ":" in host else host
     return KubeAccess(
         server=f"https://{host}:{port}",
@@ -201,11 +203,9 @@ class Member:
 
     def _built(self, access: KubeAccess, last: _Upstream | None) -> _Upstream:
         if access.proxy_url:
-            raise ConfigurationError(
-                f"proxy-url {access.proxy_url!r}: the agent reaches the API server directly, without a proxy"
-            )
+            raise ConfigurationError("proxy-url: the agent reaches the API server directly, without a proxy")
         if _PRINTABLE.fullmatch(access.server) is None:
-            raise ConfigurationError(f"server {access.server!r} is not a URL like https://HOST:PORT")
+            raise ConfigurationError("server is not a URL like https://HOST:PORT")
         parts = urlsplit(access.server)
         scheme = parts.scheme
         host, port = parts.hostname or "", parts.port or _PORTS[scheme]
@@ -254,7 +254,7 @@ def client_context(access: KubeAccess) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     elif access.ca_data is None:
-        context.load_default_certs()
+        trust_system(context)
     else:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the owner names is trusted, root or not
         try:

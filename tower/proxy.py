@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
 from twisted.application.internet import TCPServer
@@ -27,17 +28,19 @@ from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.given import ensure, read_access
 from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
 from tower.nodes.nodecluster import Surroundings
+from tower.nodes.nodefiles import DIRECTORY, NodeFiles
 from tower.options import OptionError, one_line, one_line_errors
 from tower.periodic import periodic
 from tower.policy import join_address
 from tower.poller import Poller
-from tower.process import end_in_failure, raise_file_limit, settle_memory
+from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.proxyrecords import ProxyRecords
 from tower.proxytrust import ProxyTrust
 from tower.quantities import is_wildcard
 from tower.reception import Reception
 from tower.revocation import Revocation
+from tower.selftest import check_head_policy
 from tower.serving import RENEWAL_PERIOD
 from tower.slotmetrics import SlotsCollector
 from tower.slots import Slots
@@ -66,6 +69,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+        if not options["allow-core-dumps"]:
+            forbid_dumps()
+    check_head_policy()
     for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
         if options[name] is not None:
             _check_free(name, options[host], options[name])
@@ -128,6 +134,8 @@ class Proxy(MultiService):
             self._budget,
             keepalive=options["keepalive"],
             epoch=self._day.seconds,
+            per_key=options["max-tunnels-per-key"],
+            per_cluster=options["max-tunnels-per-cluster"],
         )
         self._nodes = self._node_clusters()
         self._gateways = Gateways(
@@ -184,8 +192,18 @@ class Proxy(MultiService):
             self._budget,
             self._day.seconds,
             self._options["keepalive"],
+            self._node_files(),
         )
         return NodeClusters(around, self._records.clusters)
+
+    def _node_files(self) -> NodeFiles:
+        options = self._options
+        files = NodeFiles(
+            Path(options["node-files"] or self._state.path / DIRECTORY).absolute(), options.given_cluster
+        )
+        named = (options["secrets-key-file"], options["ca-key"])
+        files.prepare(self._state.path, *(Path(name) for name in named if name))
+        return files
 
     def startService(self) -> None:
         """Start; the ports open once the records and the admin's kubeconfig are in order."""

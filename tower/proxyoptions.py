@@ -10,6 +10,7 @@ from twisted.python import usage
 from tower.balancers import read_networks
 from tower.nodes.options import NodeOptions
 from tower.options import (
+    ALLOW_DUMPS,
     OptionError,
     Parameter,
     flag,
@@ -73,6 +74,12 @@ class Options(NodeOptions):
             read_count,
         ),
         parameter(
+            "max-tunnels-per-key", 8, "Tunnels of one agent's key into a cluster; 0: any number.", read_count
+        ),
+        parameter(
+            "max-tunnels-per-cluster", 64, "Tunnels of one cluster's agents; 0: any number.", read_count
+        ),
+        parameter(
             "max-connections",
             10_000,
             "Connections at one time, over all ports, agents included; 0: as many as open files allow.",
@@ -105,6 +112,11 @@ class Options(NodeOptions):
             "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
         ),
         parameter(
+            "node-files",
+            None,
+            "Directory of the files that clusters of type ssh may name (node-files in --state-dir).",
+        ),
+        parameter(
             "audit-log-path",
             None,
             "File that says who asked what, or - for standard output.",
@@ -124,6 +136,7 @@ class Options(NodeOptions):
             "Let EVERY user of a cluster with an old agent act as that agent.",
         ),
         flag("v1-open-ports", "Let EVERYBODY into the ports of clusters with old agents, as it used to be."),
+        ALLOW_DUMPS,
         flag("leader-elect", "Not yet: one leader among several proxies."),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from twisted.application.service import Service
@@ -17,10 +17,12 @@ from tower.conch.keys import KeyPair
 from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
+from tower.escaping import reported
 from tower.jointokens import JoinTokens
 from tower.news import News, Summary
 from tower.pipes import Pipe
 from tower.slots import prove
+from tower.tunnelplaces import Entrance, TunnelPlaces
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
 from tower.web.frames import FrameReader, FrameWriter
@@ -31,6 +33,30 @@ _TO_AGENT = FrameWriter(to_server=False)
 P = TypeVar("P")
 
 
+class _Gate:
+    """The gatekeeper of one connection: its key is good, and there is a place for its tunnel."""
+
+    __slots__ = ("_entrance", "_tokens")
+
+    def __init__(self, tokens: JoinTokens, entrance: Entrance) -> None:
+        self._tokens = tokens
+        self._entrance = entrance
+
+    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool | Awaitable[bool]:
+        """See `Gatekeeper.is_enrolled`."""
+        if not self._tokens.is_enrolled(cluster, fingerprint):
+            return False
+        waiting = self._entrance.enter(cluster, fingerprint)
+        return True if waiting is None else waiting.addCallback(lambda _: True)
+
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> None:
+        """See `Gatekeeper.enrol`."""
+        await self._tokens.enrol(cluster, token, fingerprint, blob)
+        waiting = self._entrance.enter(cluster, fingerprint)
+        if waiting is not None:
+            await waiting
+
+
 class Reception(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
@@ -39,7 +65,10 @@ class Reception(Service):
     :param keepalive: how often agents are probed, s.
     :param epoch: returns the time of day, s since the epoch.
     :param grace: how long a stop waits for connections to close, s.
+    :param per_key: how many tunnels one key may have into one cluster; 0: any number.
+    :param per_cluster: how many tunnels one cluster may have; 0: any number.
     :ivar wheel: the clock of all those connections.
+    :ivar places: what they have from authentication on.
     :ivar rejections: writes lines that strangers can cause.
     """
 
@@ -56,9 +85,12 @@ class Reception(Service):
         keepalive: float,
         epoch: Callable[[], float],
         grace: float = 5.0,
+        per_key: int = 0,
+        per_cluster: int = 0,
     ) -> None:
         self._reactor = reactor
         self.wheel = Wheel(reactor)
+        self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
         self._news = News(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
@@ -76,7 +108,10 @@ class Reception(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        ssh = ServerTransport(self.wheel, self._host_keys, self._gate, keepalive=self._keepalive)
+        entrance = Entrance(self.places)
+        gate = _Gate(self._gate, entrance)
+        ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
+        entrance.attach(ssh)
         return self.take(ssh, ssh.ready, pipe, leftover, self._welcome)
 
     def take(
@@ -120,12 +155,12 @@ class Reception(Service):
             tunnel.close("this agent may not serve that cluster any more")
             return
         self._news.tell(
-            "agent of {cluster} connected from {peer}, key {key}, version {version}, {protocol}",
+            "agent of {cluster} connected from {peer}, key {key}, {protocol}; {told}",
             cluster=live.name,
             peer=live.peer,
             key=live.fingerprint,
-            version=live.version,
             protocol=live.protocol,
+            told=reported(f"the agent of {live.name}", f"version {live.version}"),
         )
         prove(pipe)
         self._open[tunnel] = live

@@ -12,8 +12,10 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.conch.limits import NoRoom
 from tower.conch.tunnel import Tunnel
 from tower.errors import TowerError
+from tower.escaping import reported
 from tower.web.dial import Backoff
 
 #: How often a stopping agent looks whether its streams are over, s.
@@ -145,7 +147,8 @@ class Reconnecting(Service):
         tunnel.lost.addCallback(self._down, tunnel)
         if tunnel in self._live:
             self._state = "connected"
-            self._log.info("connected to {peer}, version {version}", peer=tunnel.peer, version=tunnel.version)
+            told = reported("the proxy", f"version {tunnel.version}")
+            self._log.info("connected to {peer}; {told}", peer=tunnel.peer, told=told)
         for old in list(self._live)[:-_MOST_TUNNELS]:
             self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_MOST_TUNNELS - 1)
             old.abort()
@@ -167,7 +170,7 @@ class Reconnecting(Service):
             self._tunnel = None
             if self.running:
                 self._log.warn("the tunnel to {peer} is lost: {reason}", peer=tunnel.peer, reason=str(reason))
-                self._later()
+                self._later(long=isinstance(reason, NoRoom))
         elif self.running:
             self._log.info(
                 "the drained tunnel to {peer} is gone: {reason}", peer=tunnel.peer, reason=str(reason)
@@ -192,10 +195,11 @@ class Reconnecting(Service):
             self._log.critical("giving up after {retries} retries", retries=self._max_retry)
             self._gave_up()
         else:
-            self._later()
+            self._later(long=failure.check(NoRoom) is not None)
 
-    def _later(self) -> None:
-        wait = self._backoff.wait()
+    def _later(self, *, long: bool = False) -> None:
+        """Try again after a while, a long one where the proxy has no room for this agent."""
+        wait = self._backoff.wait(long=long)
         self._log.info("trying again in {wait:.1f} s", wait=wait)
         self._timer = self._clock.callLater(wait, self._try)
 

@@ -14,7 +14,7 @@
 | ``nonsense`` | ``--rate`` of these a second that say what is no SSH |
 | ``requests`` | ``--sockets`` ask ``--path`` again and again, ``--rate`` times a second in all (0: at once) |
 
-With ``--again`` whoever is cut off comes again.
+With ``--again`` whoever is cut off comes again, after ``--pause`` s.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Flood:
         async def endless() -> None:
             while True:
                 await one()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(self._options.pause)
 
         return endless
 
@@ -238,6 +238,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--path", default="/healthz")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--pause", type=float, default=0.01)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--again", action="store_true")
     return parser.parse_args()

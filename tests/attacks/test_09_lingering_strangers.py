@@ -60,7 +60,7 @@ class LogTests(AttackTestCase):
     """Lines that strangers cause are summed up."""
 
     def test_rejected(self) -> None:
-        """Thousands of 401, 404 and agents that are not let in are a few lines a second; users do not notice."""
+        """Thousands of 401, 404 and agents that are not let in are a few lines a second."""
         proxy = self.tower.proxy
         with self.bystanders() as users:
             users.until(5)

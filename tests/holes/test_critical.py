@@ -20,10 +20,11 @@ from tests.test_authorities import PUBLISHED
 from tests.trust import NOW, authority, pair
 from tests.web.gatewaykit import get
 from tower.agent import Agent, Options, makeService
-from tower.authorities import PUBLISHED_AUTHORITIES, given_authority
+from tower.authorities import given_authority
 from tower.conch.opening import StreamRefused
 from tower.errors import ConfigurationError
 from tower.pki import public_key_hash
+from tower.publishedkeys import PUBLISHED_AUTHORITIES
 from tower.records import KINDS
 
 
@@ -71,7 +72,7 @@ class AuthorityTests(HoleTestCase):
         for pem in (PUBLISHED.encode(), own.pem + PUBLISHED.encode()):
             certificate.write_bytes(pem)
             error = self.assertRaises(ConfigurationError, given_authority, certificate, key, NOW)
-            self.assertIn("its private key is public", str(error))
+            self.assertIn("private key of this CA is public", str(error))
 
     def test_hole_02_no_agent_takes_it_for_a_proxys(self) -> None:
         """Hole 2: nor does an agent take it for what vouches for its proxy, by its hash."""

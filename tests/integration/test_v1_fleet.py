@@ -84,7 +84,7 @@ class FleetTests(SynchronousTestCase):
         self.addCleanup(self.tower.stop)
         ports = self.tower.cluster_ports = free_ports(CLUSTERS)
         plain = f"--kubesphere-ports={ports.start + OFFSET}-{ports.stop - 1 + OFFSET}"
-        self.tower.proxy = self.tower.proxy_program(plain)
+        self.tower.proxy = self.tower.proxy_program(plain, "--max-tunnels-per-cluster=0")
         self.tower.start()
         self.admin = Administrator(self.tower)
         self.addCleanup(self.admin.close)

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodes.test_nodereview import FakeAPI
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
+from tests.test_authorities import PUBLISHED
 from tests.trust import DAY, NOW, authority
 from tower.clientpair import load_pair
 from tower.conch.opening import StreamRefused, TunnelLost
@@ -22,8 +23,10 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.gate import Gate
 from tower.nodes.kubelet import Kubelets
 from tower.nodes.node import Node
+from tower.nodes.nodefiles import Placed
 from tower.nodes.spec import SSHSpec
 from tower.pki import Authority
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.status import Refusal
 
 CA = authority("cluster")
@@ -104,7 +107,7 @@ class KubeletsCase(SynchronousTestCase):
             Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"})), Node("n2.example", 22, "n2")
         )
         self.access = KubeAccess("https://10.0.0.9:6443", ca_data=CA.pem, token="sesame")
-        self.allow_system = False
+        self.identities = NONE_ALLOWED
         self.kubelets = self.make()
 
     def make(self, **spec: Any) -> Kubelets:
@@ -114,11 +117,13 @@ class KubeletsCase(SynchronousTestCase):
             self.clock,
             None,
             lambda: self.access,
-            allow_system=lambda: self.allow_system,
+            identities=lambda: self.identities,
             why_not="a flag would",
         )
         gate.renew()
-        return Kubelets(self.clock, "beta", SSHSpec("core", "/key", **spec), self.nodes, self.api, gate)
+        made = SSHSpec("core", "/key", **spec)
+        authority = Placed(Path(made.kubelet_authority))
+        return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
 
 
 class OpenTests(KubeletsCase):
@@ -189,6 +194,8 @@ class OpenTests(KubeletsCase):
         self.refused(self.open("n1", self.kubelet(CA), kubelets))
         path.write_bytes(CA.pem)
         self.successResultOf(self.open("n1", self.kubelet(CA), kubelets))
+        path.write_text(PUBLISHED)
+        self.assertIn("is public", str(self.refused(kubelets.open("n1"))))
         path.write_bytes(b"nothing")
         self.assertIn("not a PEM", str(self.refused(kubelets.open("n1"))))
         path.unlink()
@@ -377,7 +384,7 @@ class AuthorizeTests(KubeletsCase):
             (error.code, str(error)),
             (403, 'the owner of this cluster lets nobody act as "system:masters"; a flag would'),
         )
-        self.allow_system = True
+        self.identities = SystemIdentities(["system:masters"])
         self.kubelets = self.make()
         self.authorize(user="system:masters")
 

@@ -19,6 +19,7 @@ from tower.conch.requests import RequestRefused, Unanswered
 from tower.conch.tunnel import Tunnel
 from tower.pipes import UNHEARD
 from tower.reception import Reception
+from tower.tunnelplaces import TunnelPlaces
 from tower.v1.config import CONFIG, AgentConfig
 from tower.v1.reception import V1Reception
 from tower.v1.tokens import V1Tokens
@@ -123,6 +124,24 @@ class V1ReceptionTests(SynchronousTestCase):
             rewrite = tunnel.rewrite_for("kubernetes")
             assert rewrite is not None
             self.assertIn(credential, rewrite(b"GET / HTTP/1.1\r\n\r\n", True))
+
+    def test_one_too_many(self) -> None:
+        """Agents with one token are limited by their cluster alone; one more hears why."""
+        self.reception.places = TunnelPlaces(self.bench.clock, per_key=1, per_cluster=2)
+        for answer in (b"", b""):
+            agent, _ = self.connect()
+            self.assertEqual(self.successResultOf(agent.answer), answer)
+        kept = self.pipes
+        agent, settled = self.connect()
+        error = self.failureResultOf(agent.answer, RequestRefused).value
+        assert isinstance(error, RequestRefused)
+        self.assertIn(b"cluster alpha has 2 tunnels", error.reply)
+        self.assertIn(b"--max-tunnels-per-cluster", error.reply)
+        self.successResultOf(settled)
+        self.assertEqual(len(self.bench.tunnels.live("alpha")), 2)
+        kept[0].lose()
+        agent, _ = self.connect()
+        self.assertEqual(self.successResultOf(agent.answer), b"")
 
     def test_no_credential(self) -> None:
         """An agent that sent none for its API server is let in, and the log says what will come of it."""

@@ -160,6 +160,7 @@ class Kit:
         limits: Limits | None = None,
         prefix: bytes = b"/clusters/alpha",
         budget: Budget | None = None,
+        scope: bytes = b"",
     ) -> None:
         self.clock = Clock()
         self.tunnel = FakeTunnel()
@@ -168,7 +169,7 @@ class Kit:
         self.pool = ChannelPool(self.tunnels)
         self.jane = Jane()
         self.requests: list[Request] = []
-        self._relay = Relay("alpha", prefix)
+        self._relay = Relay("alpha", prefix, scope=scope)
         self._router = router or self.relay_it
         self.gateway = Gateway(self.clock, self.route, self.pool, self.sessions, limits, budget)
         self.user = self.connect()

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.web.gatewaykit import Kit, get
 from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
-from tower.web.request import Request
+from tower.web.request import DISCARD_LIMIT, Request
 from tower.web.status import Refusal
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
@@ -49,11 +49,52 @@ class ResponseTests(SynchronousTestCase):
             self.assertTrue(kit.user.closing)
 
     def test_unread_body(self) -> None:
-        """An answer before the body is here closes: what follows could not be told from the body."""
+        """Behind an answer that did not wait for it a short body is dropped; the next request is served."""
         kit = Kit(lambda request: Response(200))
-        kit.user.deliver(get(b"/", b"Content-Length: 5", method=b"POST", body=b"abc"))
-        self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+        kit.user.deliver(get(b"/", b"Content-Length: 9", method=b"POST", body=b"abc"))
+        self.assertNotIn(b"Connection: close", kit.user.taken())
+        kit.user.deliver(b"GET /")
+        self.assertEqual((len(kit.requests), kit.user.taken()), (1, b""))
+        kit.user.deliver(b"d" + get())
+        self.assertEqual(len(kit.requests), 2)
+        self.assertIn(b" 200 ", kit.user.taken())
+        self.assertFalse(kit.user.closing)
+
+    def test_long_unread_body(self) -> None:
+        """Behind any other unread body the connection closes, whether it is here already or not."""
+        long = DISCARD_LIMIT + 1
+        for fields, body in (
+            ((b"Content-Length: %d" % long,), bytes(long)),
+            ((b"Transfer-Encoding: chunked",), b"3\r\nabc\r\n0\r\n\r\n"),
+            ((b"Content-Length: 3", b"Expect: 100-continue"), b"abc"),
+        ):
+            for come in (b"", body[:2], body):
+                kit = Kit(lambda request: Response(200))
+                kit.user.deliver(get(b"/", *fields, method=b"POST", body=come))
+                self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+                self.assertTrue(kit.user.closing)
+
+    def test_unread_body_never_comes(self) -> None:
+        """A body that is to be discarded and does not come in time closes the connection."""
+        kit = Kit(lambda request: Response(200))
+        kit.user.deliver(get(b"/", b"Content-Length: 900", method=b"POST"))
+        for _ in range(int(kit.gateway.limits.head)):
+            kit.sweep(1)
+            kit.user.deliver(b"x")
+        self.assertFalse(kit.user.closing)
+        kit.sweep(1)
         self.assertTrue(kit.user.closing)
+
+    def test_unread_body_of_somebody_revoked(self) -> None:
+        """The end of a credential ends a connection whose body is being discarded."""
+        kit = Kit()
+        claim = (b"Impersonate-User: root", b"Content-Length: 9")
+        kit.user.deliver(get(b"/clusters/alpha/x", *claim, method=b"POST"))
+        self.assertIn(b" 403 ", kit.user.taken())
+        self.assertFalse(kit.user.closing)
+        (session,) = kit.sessions.inside
+        session[2]("revoked")
+        self.assertTrue(kit.user.lost)
 
     def test_errors(self) -> None:
         """Errors become Statuses with a request id."""
@@ -126,6 +167,20 @@ class BodyTests(SynchronousTestCase):
         answers = self.user.taken()
         self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 2)
         self.assertIn(b"\r\n\r\nabcHTTP", answers)
+
+    def test_gone_at_once(self) -> None:
+        """Who waits for the body of a user who goes while that is asked for does not wait for ever."""
+        bodies: list[Deferred[bytes]] = []
+
+        def take(request: Request) -> Any:
+            bodies.append(request.body())
+            return bodies[0].addCallback(lambda body: Response(200, body))
+
+        kit = Kit(take)
+        kit.user.send = lambda data: kit.user.lose() or False  # type: ignore[method-assign,func-returns-value]
+        kit.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
+        self.assertTrue(kit.user.lost)
+        self.assertTrue(bodies[0].called)
 
     def test_in_pieces(self) -> None:
         """A body in pieces, chunked or not, in any split."""
@@ -223,7 +278,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.user.taken(), b"")
         stream.finish()
         self.assertEqual(self.user.taken(), b"0\r\n\r\n")
-        stream.write(b"late")
+        self.assertFalse(stream.write(b"late"))
         stream.finish()
         self.assertEqual(self.user.taken(), b"")
         self.user.deliver(get())

@@ -305,11 +305,13 @@ class RewritingTests(SynchronousTestCase):
         self.assertEqual(len(self.kit.tunnel.pipes), 2)  # an upgrade takes no used one
 
     def test_refused_with_a_body(self) -> None:
-        """What is refused before its body has come ends the connection, which nobody would read."""
+        """What is refused before its body has come reaches nobody, and neither does the body."""
         self.machine.refuse = True
         self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 9", method=b"PUT", body=b"abc"))
         self.assertEqual(status_of(self.user.taken())[0], 403)
-        self.assertTrue(self.user.closing)
+        self.user.deliver(b"GET /x")
+        self.assertEqual(self.kit.pipe.taken(), b"")
+        self.assertFalse(self.user.closing)
 
     def test_refused_when_it_opens(self) -> None:
         """A channel that comes late is not lost either, and one that has ended meanwhile is no matter."""

@@ -698,7 +698,9 @@ class WayTests(SynchronousTestCase):
             kit.pipe.lose()
             self.assertEqual(len(kit.tunnel.pipes), pipes)
         self.assertIn(b" 502 ", kit.user.taken())
-        self.assertTrue(kit.user.closing)
+        self.assertFalse(kit.user.closing)
+        kit.user.deliver(b"bc" + get())
+        self.assertEqual(len(kit.tunnel.pipes), 2)
 
     def test_retried_with_the_body(self) -> None:
         """The body goes to the new channel."""

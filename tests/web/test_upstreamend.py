@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.conch.muxes import MuxPair
 from tests.pipes import FakePipe
+from tests.receivers import Recorder
 from tests.web.gatewaykit import Kit, get, ok
 from tower.policy import HeadPolicy
+from tower.web.http1 import HEAD_LIMIT
 from tower.web.upstreamend import AgentEnd, DirectAnswers
 
 
@@ -54,10 +57,10 @@ class EndCase(SynchronousTestCase):
         self.channel, self.upstream = FakePipe(), FakePipe()
         AgentEnd(self.channel, self.upstream, HeadPolicy(api_server).rewrite).start()
 
-    def assert_refused(self, words: str = "") -> None:
-        """Check that a 403 was answered and the API server's connection let go."""
+    def assert_refused(self, words: str = "", code: int = 403) -> None:
+        """Check that *code* was answered and the API server's connection let go."""
         head, _, body = self.channel.taken().partition(b"\r\n\r\n")
-        self.assertTrue(head.startswith(b"HTTP/1.1 403 "), head)
+        self.assertTrue(head.startswith(b"HTTP/1.1 %d " % code), head)
         self.assertIn(b"\r\nConnection: close", head)
         self.assertIn(words, json.loads(body)["message"])
         self.assertTrue(self.channel.finished)
@@ -118,6 +121,14 @@ class RequestTests(EndCase):
         self.assertEqual(self.upstream.taken(), b"")
         self.assertTrue(self.channel.aborted)
 
+    def test_refused_behind_a_full_one(self) -> None:
+        """Who is refused is not held back, though the API server takes no more: nobody would let it go on."""
+        self.upstream.full = True
+        body = request(framing=b"Content-Length: 2\r\n", body=b"ab")
+        self.channel.deliver(body + b"GET /secret HTTP/1.1\r\nHost: tower\r\n\r\n")
+        self.assert_refused("names no user")
+        self.assertFalse(self.channel.paused)
+
     def test_broken_chunks(self) -> None:
         """Broken framing goes no further."""
         self.channel.deliver(request(framing=b"Transfer-Encoding: chunked\r\n", body=b"3\r\nabcd"))
@@ -127,7 +138,22 @@ class RequestTests(EndCase):
     def test_long_head(self) -> None:
         """A head without an end is refused."""
         self.channel.deliver(b"GET /" + b"a" * 70_000)
-        self.assert_refused("longer than 65536 B")
+        self.assert_refused("longer than 65536 B", 431)
+
+    def test_long_whole_head(self) -> None:
+        """A head that is too long is refused, too, if it comes in one piece, alone or with others."""
+        longest = request(b"X: " + b"a" * (HEAD_LIMIT - len(request(b"X: "))))
+        self.assertEqual(len(longest), HEAD_LIMIT)
+        for behind in (b"", request(), b"GET"):
+            self.setUp()
+            self.channel.deliver(longest + behind)
+            self.assertIn(b"\r\nX: aaa", self.upstream.taken())
+            self.assertEqual(self.channel.taken(), b"")
+            for before in (b"", request()):
+                self.setUp()
+                self.channel.deliver(before + longest.replace(b"aaa", b"aaaa") + behind)
+                self.assertEqual(self.upstream.taken(), passed() if before else b"")
+                self.assert_refused("longer than 65536 B", 431)
 
     def test_bulk_body_is_not_copied_or_read(self) -> None:
         """A body looks like whatever it likes."""
@@ -163,17 +189,36 @@ class AnswerTests(EndCase):
             self.assertEqual(self.channel.taken(), data)
 
     def test_upstream_ends(self) -> None:
-        """The API server's end is passed on as an end, a cut as a cut."""
+        """The API server's end is passed on as an end, a cut as a cut; who is gone takes nothing more."""
         self.upstream.end()
         self.assertTrue(self.channel.finished)
         self.assertFalse(self.channel.closing)
         self.upstream.lose()
-        self.assertFalse(self.channel.closing)
-        self.channel.lose()
+        self.assertTrue(self.channel.closing)
         self.setUp()
         self.upstream.lose()
         self.assertTrue(self.channel.closing)
         self.assertFalse(self.channel.finished)
+
+    def test_breaks_behind_its_answer(self) -> None:
+        """An API server that answers an upload early, ends and breaks leaves nothing of it behind."""
+        muxes, proxy, upstream = MuxPair(), Recorder(), FakePipe()
+        there, here = muxes.open(proxy, Recorder())
+        AgentEnd(here, upstream, HeadPolicy(api_server).rewrite).start()
+        there.send(request(framing=b"Content-Length: 100000\r\n", body=b"a" * 9000))
+        muxes.pump()
+        upstream.deliver(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        upstream.end()
+        there.send(b"a" * 1000)
+        upstream.broken = True
+        muxes.pump()
+        self.assertTrue(here._paused)
+        there.send(b"a" * 1000)
+        muxes.pump()
+        upstream.lose()
+        muxes.pump()
+        self.assertEqual(proxy.log, ["received", "ended", "closed"])
+        self.assertEqual((muxes.far.mux.channels, muxes.far.budget.lent), ({}, 0))
 
     def test_channel_ends(self) -> None:
         """When the proxy lets go the API server is told at once."""
@@ -253,6 +298,14 @@ class UpgradeTests(EndCase):
         self.assertEqual(self.channel.taken(), interim + self.SWITCHED)
         self.channel.deliver(b"raw")
         self.assertEqual(self.upstream.taken(), b"raw")
+
+    def test_interim_held_back(self) -> None:
+        """Interim answers that the proxy does not take are not piled up here."""
+        self.channel.full = True
+        self.upstream.deliver(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.assertTrue(self.upstream.paused)
+        self.channel.drain()
+        self.assertFalse(self.upstream.paused)
 
     def test_waits(self) -> None:
         """What comes before the 101 waits in the channel."""

@@ -15,6 +15,8 @@ from twisted.web.iweb import IAgent
 
 from tower.cloud.ways import Ways
 from tower.errors import ConfigurationError
+from tower.kube.kubeconfig import ANOTHER_CA
+from tower.publishedkeys import refuse_published, refuse_published_in_system
 
 #: Largest file of authorities, B.
 _FILE_LIMIT = 4 << 20
@@ -31,6 +33,8 @@ def verifying_agent(
     :raise ConfigurationError: there are none in the file, or a proxy that we cannot use.
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
+    if not ca_file:
+        refuse_published_in_system()
     policy = BrowserLikePolicyForHTTPS(_authorities(ca_file) if ca_file else None)
     ways = Ways(reactor, policy, connect_timeout, environ)
     agent: IAgent = Agent.usingEndpointFactory(reactor, ways, pool)
@@ -41,6 +45,7 @@ def _authorities(path: str) -> Any:
     try:
         with Path(path).open("rb") as file:
             pem = file.read(_FILE_LIMIT)
+        refuse_published(f"the file of authorities {path}", pem, ANOTHER_CA)
         found = x509.load_pem_x509_certificates(pem)
     except OSError as e:
         raise ConfigurationError(f"the file of authorities {path} cannot be read: {e.strerror}") from None

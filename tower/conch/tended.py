@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 from tower.conch.keepalive import KEEPALIVE, Keepalive
 from tower.conch.limits import Limits
-from tower.conch.requests import Answer, ConnectionService, Mux, Unanswered
+from tower.conch.requests import Answer, ConnectionService, Mux, RequestRefused, Unanswered
 from tower.conch.secure import SecureTransport, nothing
 from tower.conch.timers import Clock
 from tower.errors import PeerError
@@ -25,7 +25,7 @@ class PeerDead(PeerError):
 
 
 def _expect_no_answer(failure: Failure) -> None:
-    failure.trap(Unanswered)
+    failure.trap(RequestRefused, Unanswered)
 
 
 class Tended(SecureTransport):
@@ -70,6 +70,10 @@ class Tended(SecureTransport):
     def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
         """Send a global request; see `ConnectionService.request`."""
         return self.connection.request(name, data, want_reply=want_reply)
+
+    def nudge(self) -> None:
+        """Ask the peer for a sign of life, beside the keepalives."""
+        self.request(self.probe).addErrback(_expect_no_answer)
 
     def drain(self) -> None:
         """Tell the peer that we will soon be gone."""

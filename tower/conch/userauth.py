@@ -10,7 +10,7 @@ before it, three failures end the connection, and every failure looks the same f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
@@ -18,6 +18,7 @@ from twisted.conch.ssh.transport import (
     DISCONNECT_BY_APPLICATION,
     DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
     DISCONNECT_PROTOCOL_ERROR,
+    DISCONNECT_TOO_MANY_CONNECTIONS,
 )
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -37,6 +38,7 @@ from tower.conch.enrol import (
 )
 from tower.conch.fields import Fields
 from tower.conch.keys import ED25519, KeyPair
+from tower.conch.limits import TooManyTunnels
 from tower.errors import PeerError, Unauthorized
 
 MSG_USERAUTH_FAILURE = 51
@@ -51,7 +53,10 @@ WAITING = 4
 
 
 class Gatekeeper(Protocol):
-    """Knows which keys belong to which cluster: `tower.jointokens.JoinTokens`."""
+    """Knows which keys belong to which cluster: `tower.jointokens.JoinTokens`.
+
+    Either may raise `TooManyTunnels`, which ends the connection with that reason.
+    """
 
     def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool | Awaitable[bool]:
         """Return whether that key may serve that cluster."""
@@ -123,7 +128,9 @@ class UserAuthServer(SSHService):
     def _failed(self, failure: Failure) -> None:
         transport = self.transport
         code, text = DISCONNECT_PROTOCOL_ERROR, failure.getErrorMessage()
-        if not failure.check(PeerError):
+        if failure.check(TooManyTunnels):
+            code = DISCONNECT_TOO_MANY_CONNECTIONS
+        elif not failure.check(PeerError):
             self._log.failure("cannot let anybody serve {cluster!r}", failure, cluster=self.cluster)
             code, text = DISCONNECT_BY_APPLICATION, "try again later"
         if transport is not None:
@@ -239,11 +246,10 @@ class UserAuthClient(SSHService):
             raise PeerError(f"message {messageNum} before authentication")
 
     def _next(self, methods: list[bytes]) -> None:
-        assert self.transport is not None
-        assert self.transport.sessionID is not None
+        transport: Any = self.transport
         token, self._token = self._token, None
         if token is None or ENROL not in methods:
             self._refused()
             return
-        body = enrol_request(self.transport.sessionID, self._cluster, self._key, token)
-        self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
+        body = enrol_request(transport.sessionID, self._cluster, self._key, token)
+        transport.send_secret(MSG_USERAUTH_REQUEST, body)

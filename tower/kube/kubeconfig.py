@@ -13,12 +13,16 @@ import attrs
 import yaml
 
 from tower.errors import ConfigurationError
+from tower.publishedkeys import refuse_published
 
 #: Largest kubeconfig, or file it names, that is read, B.
 FILE_LIMIT = 4 << 20
 
 #: Longest kubeconfig that was sent as YAML and is read, B: it takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
+
+#: What to do about a server's CA whose private key is public.
+ANOTHER_CA = "give the server a certificate of another CA, and name that one here"
 
 #: What a user may bring that Tower cannot act on, and what to do instead.
 _UNSUPPORTED = {
@@ -134,7 +138,7 @@ class _Reader:
             raise self._wrong(f"insecure-skip-tls-verify of {place} is neither true nor false")
         return KubeAccess(
             server=self._server(cluster, place),
-            ca_data=self._data(cluster, "certificate-authority", place),
+            ca_data=self._authority(cluster, place),
             client_certificate=certificate,
             client_key=private,
             token=self._text(user, "token", f"user {user_name!r}"),
@@ -146,6 +150,14 @@ class _Reader:
             files=tuple(self._files),
         )
 
+    def _authority(self, cluster: dict[str, Any], place: str) -> bytes | None:
+        key = "certificate-authority"
+        ca_data = self._data(cluster, key, place)
+        if ca_data is not None:
+            what = key if cluster.get(f"{key}-data") else f"{key} {cluster[key]}"
+            refuse_published(f"{self._place}: {what} of {place}", ca_data, ANOTHER_CA)
+        return ca_data
+
     def _server(self, cluster: dict[str, Any], place: str) -> str:
         server = self._text(cluster, "server", place) or ""
         try:
@@ -156,7 +168,7 @@ class _Reader:
         # urlsplit leaves tabs and line ends out, and whoever dials would not
         good = good and server.isprintable() and " " not in server
         if not good or parts.query or parts.fragment or parts.username is not None:
-            raise self._wrong(f"server {server!r} of {place} is not a URL like https://HOST:PORT")
+            raise self._wrong(f"server of {place} is not a URL like https://HOST:PORT")
         return server.rstrip("/")
 
     def _entry(self, section: str, kind: str, name: str) -> dict[str, Any]:

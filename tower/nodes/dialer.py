@@ -25,7 +25,7 @@ from tower.conch.nodetunnels import NodeTunnels
 from tower.conch.timers import Wheel
 from tower.connecting import connect
 from tower.errors import ConfigurationError
-from tower.kube.kubeconfig import KubeAccess
+from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess
 from tower.member import client_context
 from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
@@ -37,6 +37,7 @@ from tower.nodes.nodeagent import NodeAgent
 from tower.nodes.spec import ADDRESS_TYPES, KUBELET_PORT
 from tower.nodes.tunneler import SSHTunneler, cut_user
 from tower.plainfile import read_plain
+from tower.publishedkeys import refuse_published
 
 #: How much memory streams to nodes may borrow, B.
 BUDGET = 64 * 1024 * 1024
@@ -166,6 +167,7 @@ def _context(options: NodeDialerOptions) -> ssl.SSLContext:
         authority = read_plain(file, AUTHORITY_LIMIT) if file else None
     except OSError as e:
         raise ConfigurationError(f"{file}: {e.strerror}") from e
+    refuse_published(file, authority or b"", ANOTHER_CA)
     if options.insecure_skip_tls_verify:
         _log.warn("NOT SECURE: what nodes reach by https is believed to be what it says")
     return client_context(KubeAccess(file, authority, insecure=options.insecure_skip_tls_verify))

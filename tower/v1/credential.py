@@ -12,11 +12,11 @@ from ipaddress import IPv6Address
 
 from attrs import field, frozen
 
-from tower.authorities import is_published
 from tower.clientpair import load_pair
 from tower.errors import ConfigurationError
 from tower.kube.access import end_of_token
 from tower.pki import load_certificates
+from tower.publishedkeys import refuse_published, trust_system
 from tower.resumption import Resumption
 from tower.v1.config import AgentConfig
 
@@ -141,14 +141,14 @@ def _context(authority: bytes) -> ssl.SSLContext:
     context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])
     if not authority:
-        context.load_default_certs()
+        trust_system(context)
         return context
+    refuse_published(
+        "the certificate authority that the agent sent",
+        authority,
+        "give the API server another, and the agent's kubeconfig that one's certificate",
+    )
     try:
-        if any(map(is_published, load_certificates(authority))):
-            raise ConfigurationError(
-                "the private key of the authority that the agent trusts is public, in the repository of "
-                "KubeSphere Tower: anybody can pose as its API server"
-            )
         context.load_verify_locations(cadata=authority.decode("ascii"))
     except (ssl.SSLError, ValueError):
         raise ConfigurationError("the agent's certificate authority is not a PEM certificate") from None

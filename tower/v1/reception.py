@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -9,8 +10,10 @@ from twisted.logger import Logger, LogLevel
 
 from tower.conch.keys import KeyPair
 from tower.conch.tunnel import Tunnel
+from tower.escaping import LONGEST_VERSION, shortened
 from tower.pipes import Pipe
 from tower.reception import Reception
+from tower.tunnelplaces import Entrance
 from tower.v1.config import AgentConfig
 from tower.v1.server import V1Agent, V1ServerTransport
 from tower.v1.tokens import V1Tokens
@@ -48,7 +51,10 @@ class V1Reception:
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Take the connection of an agent whose WebSocket is open; see `Reception.opened`."""
-        ssh = V1ServerTransport(self._reception.wheel, self._host_key, self._admit, keepalive=self._keepalive)
+        entrance = Entrance(self._reception.places)
+        admit = partial(self._admit, entrance)
+        ssh = V1ServerTransport(self._reception.wheel, self._host_key, admit, keepalive=self._keepalive)
+        entrance.attach(ssh)
         return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
 
     def _text_came(self) -> None:
@@ -58,12 +64,17 @@ class V1Reception:
             level=LogLevel.warn,
         )
 
-    def _admit(self, config: AgentConfig) -> str:
-        return self._tokens.check(config.name, config.token)
+    def _admit(self, entrance: Entrance, config: AgentConfig) -> str:
+        """All agents of a cluster may send one token, so the cluster's limit alone counts for them."""
+        token = self._tokens.check(config.name, config.token)
+        entrance.enter(config.name, "")
+        return token
 
     def _welcome(self, agent: V1Agent, tunnel: Tunnel) -> tuple[V1Tunnel, str | None]:
         config = agent.config
-        self._reception.open_up(tunnel, agent.name, agent.fingerprint, config.version)
+        self._reception.open_up(
+            tunnel, agent.name, agent.fingerprint, shortened(config.version, LONGEST_VERSION)
+        )
         if agent.credential.is_missing:
             self._log.warn(
                 "agent of {cluster} at {peer} sent no credential for its API server, which will refuse "

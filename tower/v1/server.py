@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from tower.conch.enrol import CONNECTION, LONGEST_NAME, MSG_USERAUTH_REQUEST
 from tower.conch.fields import Fields, Malformed
 from tower.conch.keys import KeyPair
-from tower.conch.limits import DEFAULT_LIMITS, Limits
+from tower.conch.limits import DEFAULT_LIMITS, Limits, TooManyTunnels
 from tower.conch.requests import Answer, RequestRefused
 from tower.conch.server import USERAUTH, Server
 from tower.conch.timers import Clock
@@ -93,7 +93,8 @@ class EmptyPassword(SSHService):
 class V1ServerTransport(Server):
     """The proxy's end.
 
-    :param admit: returns the name of the token that a config shows.  Raises `Unauthorized`.
+    :param admit: returns the name of the token that a config shows.  Raises `Unauthorized` and
+        `TooManyTunnels`.
     :param keepalive: how often to probe the agent, s; it refuses what it does not know, which is an answer.
     :ivar ready: fires with a `V1Agent`; its errback is the reason why there will be none.
     """
@@ -121,6 +122,11 @@ class V1ServerTransport(Server):
         self._accepted_at = 0.0
         self._refusal: NotLetIn | None = None
 
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`; a stranger is nobody's agent."""
+        return "the peer" if self._agent is None else f"the agent of {self._agent.name}"
+
     def _accepted(self) -> None:
         self._accepted_at = self.clock.seconds()
         self.let_in()
@@ -135,7 +141,7 @@ class V1ServerTransport(Server):
             self._agent = V1Agent(config.name, self._admit(config), config, MemberCredential(config))
         except Unauthorized as e:
             raise self._refused(name, e.reason, UNAUTHORIZED) from None
-        except (Malformed, ConfigurationError) as e:
+        except (Malformed, ConfigurationError, TooManyTunnels) as e:
             raise self._refused(name, str(e), str(e)) from None
         self.connection.unknown = b""
         return b""

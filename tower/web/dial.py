@@ -52,8 +52,13 @@ class Backoff:
         self._chance = chance
         self._next = self._first
 
-    def wait(self) -> float:
-        """Return how long to wait now, s."""
+    def wait(self, *, long: bool = False) -> float:
+        """Return how long to wait now, s.
+
+        :param long: as long as ever, from now on: it is no use to try again soon.
+        """
+        if long:
+            self._next = self._longest
         now, self._next = self._next, min(self._next * self._factor, self._longest)
         return now * (0.5 + self._chance() / 2)
 

@@ -148,6 +148,7 @@ class Gateways:
             self._day,
             records.accesses,
             nodes.status,
+            check_files=nodes.check_files,
         )
 
     def _kubernetes_doors(self, chain: Chain) -> KubernetesDoors:

@@ -38,7 +38,7 @@ TURN = 8
 #: A stranger's connection closes after the first answer of these last seconds of its life, s.
 NOTICE = 10
 
-_EMPTY_LINES = re.compile(rb"(?:\r\n)++")
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
@@ -259,9 +259,8 @@ class HTTPChannel:
         self._serving = True
         served = 0
         while True:
-            if raw.startswith(
-                b"\r\n", at
-            ):  # empty lines before a request are forgiven (RFC 9112 section 2.2)
+            # empty lines before a request are forgiven (RFC 9112 section 2.2)
+            if raw.startswith(b"\r\n", at):
                 at = _EMPTY_LINES.match(raw, at).end()  # type: ignore[union-attr]
             end = raw.find(b"\r\n\r\n", at) + 4
             if end < 4 or end - at > HEAD_LIMIT:

@@ -48,6 +48,9 @@ class BodyReading:
         elif not self.done.called:
             if request.fields.expects and not request.early:
                 channel.send(_CONTINUE)
+                if request.over:  # the user went under it
+                    self.abandon()
+                    return
             channel.take_body(self._take)
 
     def _take(self, data: Buffer) -> bool:
@@ -92,6 +95,37 @@ class BodyReading:
             self.done.errback(refusal)
 
 
+class BodyDiscarding:
+    """Drops what is still to come of a request's body after its answer, so that the connection can go on."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._seconds = 0
+
+    def start(self) -> None:
+        """Take the rest of the body."""
+        self._request.channel.take_body(self._drop)
+
+    def _drop(self, data: Buffer) -> bool:
+        return True
+
+    def complete(self) -> None:
+        """Go on with the next request."""
+        self._request.finish(keep=True)
+
+    def drained(self) -> None:
+        """Nothing was held back."""
+
+    def abandon(self) -> None:
+        """Nothing is held."""
+
+    def tick(self, age: int) -> None:
+        """Close if the body takes longer than a head may: it does no good any more."""
+        self._seconds += 1
+        if self._seconds > self._request.channel.gateway.limits.head:
+            self._request.finish(keep=False)
+
+
 class StreamedAnswer:
     """Writes one answer of unknown length; a `tower.web.outcome.BodyStream`."""
 
@@ -101,7 +135,7 @@ class StreamedAnswer:
         self._request = request
         self._chunked = request.minor == 1
         self._over = False
-        self._keep = self._chunked and not (request.close or request.channel.body_pending)
+        self._keep = self._chunked and request.keep
 
     def begin(self, response: StreamingResponse) -> None:
         """Send the head and start."""
@@ -118,13 +152,15 @@ class StreamedAnswer:
         request.channel.send(head)
         if request.method == b"HEAD":
             self._over = True
-            request.finish(keep=self._keep)
+            request.finish_with_body(keep=self._keep)
         else:
             response.start(self)
 
     def write(self, data: bytes) -> bool:
         """See `tower.web.outcome.BodyStream.write`."""
-        if self._over or not data:
+        if self._over:
+            return False
+        if not data:
             return True
         return self._request.channel.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
@@ -135,7 +171,7 @@ class StreamedAnswer:
         if self._chunked:
             self._request.channel.send(b"0\r\n\r\n")
         self._close()
-        self._request.finish(keep=self._keep)
+        self._request.finish_with_body(keep=self._keep)
 
     def drained(self) -> None:
         """Tell the producer."""

@@ -11,6 +11,7 @@ import re
 import ssl
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
@@ -21,6 +22,13 @@ from twisted.internet.defer import Deferred
 
 from tower.errors import ConfigurationError, TowerError
 from tower.pipes import Pipe
+from tower.publishedkeys import REASON, is_published, refuse_published, trust_system
+
+#: What to do about a CA of the proxy's whose private key is public.
+NEW_CA = "give the proxy another CA, and the agent the new one's join line"
+
+#: Largest file of `--ca-cert` that is read, B.
+_FILE_LIMIT = 4 << 20
 
 
 class NotThePinnedCA(TowerError):
@@ -47,13 +55,18 @@ def parse_ca_hash(text: str) -> str:
 def strict_context(ca_file: str | None = None) -> ssl.SSLContext:
     """Return a context that verifies chain and host name, with the CAs of *ca_file* or the system's.
 
-    :raise ConfigurationError: the file cannot be read or holds no certificate.
+    :raise ConfigurationError: the file cannot be read, holds no certificate, or a CA whose key is public.
     """
     context = _context()
     if ca_file is None:
-        context.load_default_certs()
+        trust_system(context)
         return context
     try:
+        with Path(ca_file).open("rb") as file:
+            data = file.read(_FILE_LIMIT + 1)
+        if len(data) > _FILE_LIMIT:
+            raise ConfigurationError(f"--ca-cert {ca_file}: larger than {_FILE_LIMIT} B, so not a PEM file")
+        refuse_published(f"--ca-cert {ca_file}", data, NEW_CA)
         context.load_verify_locations(cafile=ca_file)
     except ssl.SSLError as e:
         raise ConfigurationError(f"--ca-cert {ca_file}: there is no PEM certificate in it") from e
@@ -86,12 +99,15 @@ def key_hash(certificate: x509.Certificate) -> str:
 def find_authority(chain: Sequence[x509.Certificate], hashes: Sequence[str]) -> x509.Certificate:
     """Return the CA in *chain* that has one of *hashes*.
 
-    :raise NotThePinnedCA: there is none.
+    :raise NotThePinnedCA: there is none, or the private key of one in *chain* is public.
     """
-    for certificate in chain:
-        if key_hash(certificate) in hashes and _is_authority(certificate):
+    keys = [key_hash(certificate) for certificate in chain]
+    for key in filter(is_published, keys):
+        raise NotThePinnedCA(f"the proxy shows a CA with the hash {key}: {REASON}: {NEW_CA}")
+    for certificate, key in zip(chain, keys, strict=True):
+        if key in hashes and _is_authority(certificate):
             return certificate
-    shown = ", ".join(key_hash(certificate) for certificate in chain) or "none"
+    shown = ", ".join(keys) or "none"
     raise NotThePinnedCA(
         f"no CA that the proxy shows has the hash in --ca-hash; it shows {shown}; "
         "if its CA was changed on purpose, take the hash from a new join line"

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from tower.errors import TowerError, Unauthorized
 from tower.web.auditformats import Answer
 from tower.web.http1 import Fields
-from tower.web.local import BodyReading, StreamedAnswer, response_head
+from tower.web.local import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response, StreamingResponse
 from tower.web.raw import StreamOpening
 from tower.web.relay import ProxyClientFactory, relative_target
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 #: Longest body that is read here, B, unless the router says otherwise.
 BODY_LIMIT = 1024 * 1024
+
+#: Longest body that is read and discarded behind an answer that did not wait for it, B.
+DISCARD_LIMIT = 64 * 1024
 
 
 class Identity(Protocol):
@@ -81,6 +84,7 @@ class Request:
         "_deciding",
         "_exchange",
         "_id",
+        "_reads_body",
         "channel",
         "early",
         "entry",
@@ -121,6 +125,7 @@ class Request:
         self._deciding: Deferred[Outcome] | None = None
         self._exchange: Exchange | None = None
         self._counted = ""
+        self._reads_body = False
 
     # What a router wants to know
 
@@ -151,12 +156,27 @@ class Request:
         """Whether the connection closes after the answer."""
         return self.fields.close or not self.minor or self.channel.gateway.stopping or self.channel.last
 
+    @property
+    def keep(self) -> bool:
+        """Whether the connection is kept after an answer that is made here.
+
+        The head decides, never how much of the body has come already: where the user's bytes are cut changes
+        nothing.  A body that is not read here is discarded if it is short; behind any other, and behind one
+        that the user may not send after this answer (``Expect``), the connection closes.
+        """
+        if self.close:
+            return False
+        if self._reads_body:
+            return not self.channel.body_pending
+        return 0 <= self.fields.body <= DISCARD_LIMIT and not self.fields.expects
+
     def body(self, limit: int = BODY_LIMIT) -> Deferred[bytes]:
         """Return the whole body, without framing.
 
         :param limit: longest, framing included, B.
         :raise Refusal: through the Deferred: it is longer, or the user is gone.
         """
+        self._reads_body = True
         reading = BodyReading(self, limit)
         self._exchange = reading
         return reading.done
@@ -238,14 +258,14 @@ class Request:
 
     def respond(self, response: Response) -> None:
         """Answer with *response*."""
-        keep = not (self.close or self.channel.body_pending)
+        keep = self.keep
         framing = b"Content-Length: %d\r\n" % len(response.body)
         head = response_head(
             response.code, response.headers, self.channel.gateway.date, framing=framing, close=not keep
         )
         self.begun(response.code)
         self.channel.send(head if self.method == b"HEAD" else head + response.body)
-        self.finish(keep=keep)
+        self.finish_with_body(keep=keep)
 
     def _stream(self, response: StreamingResponse) -> None:
         if self.identity is not None:
@@ -299,7 +319,7 @@ class Request:
             return
         self.over = True
         self._let_go()
-        keep = not (self.close or refusal.close or channel.body_pending)
+        keep = self.keep and not refusal.close
         self.begun(refusal.code, refusal.reason, refusal.message)
         channel.send(
             status_response(
@@ -310,7 +330,7 @@ class Request:
                 extra=channel.gateway.date,
             )
         )
-        self.finish(keep=keep)
+        self.finish_with_body(keep=keep)
 
     def _log_refusal(self, code: int, text: str) -> None:
         """Log it; what strangers cause is summed up."""
@@ -327,6 +347,17 @@ class Request:
         self.started = True
         if self.entry is not None:
             self.entry.answered(Answer(code, reason, message))
+
+    def finish_with_body(self, *, keep: bool) -> None:
+        """Note that the answer is complete; what is still to come of the body is discarded first."""
+        if not keep or not self.channel.body_pending:
+            self.finish(keep=keep)
+            return
+        self.over = False
+        if self._counted:
+            self._count_no_more()
+        self._exchange = discarding = BodyDiscarding(self)
+        discarding.start()
 
     def finish(self, *, keep: bool) -> None:
         """Note that the answer is complete."""

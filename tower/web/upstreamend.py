@@ -30,7 +30,18 @@ _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
 
 
 class _Refused(PeerError):
-    """What the proxy sent is not passed on."""
+    """What the proxy sent is not passed on.
+
+    :ivar code: the status to answer with.
+    """
+
+    def __init__(self, text: str, code: int = 403) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def _too_long() -> _Refused:
+    return _Refused(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
 
 
 class AgentEnd:
@@ -101,7 +112,7 @@ class AgentEnd:
         try:
             checked = self._check(head, alone=True)
         except _Refused as e:
-            self._refuse([], str(e))
+            self._refuse([], str(e), e.code)
         else:
             if not self._upstream.send(checked):
                 self._channel.pause()
@@ -123,8 +134,11 @@ class AgentEnd:
                         break
                     passed.append(self._check(data[position:stop], alone=stop == size))
                 position = stop
-        except (_Refused, BadBody) as e:
-            self._refuse(passed, str(e))
+        except _Refused as e:
+            self._refuse(passed, str(e), e.code)
+            return
+        except BadBody as e:
+            self._refuse(passed, str(e), 403)
             return
         if passed:
             self._send(passed[0] if len(passed) == 1 else b"".join(passed))
@@ -147,6 +161,8 @@ class AgentEnd:
 
         :param alone: nothing came behind it.
         """
+        if len(head) > HEAD_LIMIT:
+            raise _too_long()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
             raise _Refused(rewritten.text)
@@ -164,7 +180,7 @@ class AgentEnd:
     def _keep(self, partial: bytes) -> None:
         """Keep the beginning of a head."""
         if len(partial) > HEAD_LIMIT:
-            raise _Refused(f"the head of the request is longer than {HEAD_LIMIT} B")
+            raise _too_long()
         self._partial = partial
 
     def _send(self, data: bytes | memoryview) -> None:
@@ -177,15 +193,15 @@ class AgentEnd:
         self._channel.pause()
         self._upstream.receiver = _UpgradeAnswer(self, self._channel, self._upstream)
 
-    def _refuse(self, passed: list[bytes], text: str) -> None:
-        """Answer 403 in the API server's place, and take no more."""
+    def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
+        """Answer *code* in the API server's place, and take no more."""
         self._over = True
         self._log.info("refused a request: {text}", text=text)
         if passed:
-            self._send(b"".join(passed))
+            self._upstream.send(b"".join(passed))
         self._upstream.receiver = _Nobody()
         self._upstream.close()
-        self._channel.send(status.status_response(status.Refusal(403, text), close=True))
+        self._channel.send(status.status_response(status.Refusal(code, text), close=True))
         self._channel.finish()  # the proxy closes it when it has read that
 
     def ended(self) -> None:
@@ -208,7 +224,6 @@ class Answers:
     def __init__(self, channel: Pipe, upstream: Pipe) -> None:
         self._channel = channel
         self._upstream = upstream
-        self._ended = False
 
     def received(self, data: memoryview) -> None:
         """Pass on; a full channel stops the API server."""
@@ -217,7 +232,6 @@ class Answers:
 
     def ended(self) -> None:
         """Pass the end on; the proxy closes the channel then."""
-        self._ended = True
         self._channel.finish()
 
     def drained(self) -> None:
@@ -225,9 +239,8 @@ class Answers:
         self._channel.resume()
 
     def closed(self, reason: Exception) -> None:
-        """Pass on a cut as a cut: a close without an end before."""
-        if not self._ended:
-            self._channel.close()
+        """Take no more from the proxy; without an end before, it sees a cut in this, which it is."""
+        self._channel.close()
 
 
 class DirectAnswers(Answers):
@@ -260,7 +273,8 @@ class _UpgradeAnswer(Answers):
             code = match[1] if match and stop >= 4 else b""
             if not code.startswith(b"1") or code == b"101":
                 break
-            self._channel.send(self._head[:stop])  # an interim answer
+            if not self._channel.send(self._head[:stop]):  # an interim answer
+                self._upstream.pause()
             self._head = self._head[stop:]
         head, self._head = self._head, b""
         if code == b"101":
