@@ -10,6 +10,7 @@ import shutil
 import socket
 import ssl
 import threading
+from functools import partial
 from typing import ClassVar
 from unittest import SkipTest
 
@@ -153,9 +154,13 @@ class HAProxyTests(BalancedTestCase):
             stranger.request("GET", f"{token.prefix}/api")
             self.assertEqual(stranger.getresponse().status, 401)
             stranger.close()
-            self.assertIn(f" from {source}: 401 ", self.tower.proxy.output())
+            wait_for("the log line", partial(self.tells, f" from {source}: 401 "))
         self.assertEqual(self.sources(), set(CLIENTS.values()))
         self.assertNotIn(BALANCER, self.tower.proxy.output())
+
+    def tells(self, words: str) -> bool:
+        """Say whether the log has these words."""
+        return words in self.tower.proxy.output()
 
     def sources(self) -> set[str]:
         """Return the addresses that the audit log has for jane and joe."""
