@@ -65,7 +65,7 @@ def parse_duration(text: str) -> float:
     if text == "0":
         return 0.0
     if len(text) > _DURATION_LIMIT:
-        raise ValueError(f"is no duration: {len(text)} characters are too many, give one such as 10s or 1h30m")
+        raise ValueError(f"is no duration: {len(text)} characters are too many, give 10s, 1h30m or the like")
     total, end = Decimal(0), 0
     while part := _DURATION_PART.match(text, end):
         total += Decimal(part[1]) * _DURATION_UNITS[part[2]]
