@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import Kit, get, ok
 from tower.policy import HeadPolicy
+from tower.web.http1 import HEAD_LIMIT
 from tower.web.upstreamend import AgentEnd, DirectAnswers
 
 
@@ -54,10 +55,10 @@ class EndCase(SynchronousTestCase):
         self.channel, self.upstream = FakePipe(), FakePipe()
         AgentEnd(self.channel, self.upstream, HeadPolicy(api_server).rewrite).start()
 
-    def assert_refused(self, words: str = "") -> None:
-        """Check that a 403 was answered and the API server's connection let go."""
+    def assert_refused(self, words: str = "", code: int = 403) -> None:
+        """Check that *code* was answered and the API server's connection let go."""
         head, _, body = self.channel.taken().partition(b"\r\n\r\n")
-        self.assertTrue(head.startswith(b"HTTP/1.1 403 "), head)
+        self.assertTrue(head.startswith(b"HTTP/1.1 %d " % code), head)
         self.assertIn(b"\r\nConnection: close", head)
         self.assertIn(words, json.loads(body)["message"])
         self.assertTrue(self.channel.finished)
@@ -127,7 +128,22 @@ class RequestTests(EndCase):
     def test_long_head(self) -> None:
         """A head without an end is refused."""
         self.channel.deliver(b"GET /" + b"a" * 70_000)
-        self.assert_refused("longer than 65536 B")
+        self.assert_refused("longer than 65536 B", 431)
+
+    def test_long_whole_head(self) -> None:
+        """A head that is too long is refused, too, if it comes in one piece, alone or with others."""
+        longest = request(b"X: " + b"a" * (HEAD_LIMIT - len(request(b"X: "))))
+        self.assertEqual(len(longest), HEAD_LIMIT)
+        for behind in (b"", request(), b"GET"):
+            self.setUp()
+            self.channel.deliver(longest + behind)
+            self.assertIn(b"\r\nX: aaa", self.upstream.taken())
+            self.assertEqual(self.channel.taken(), b"")
+            for before in (b"", request()):
+                self.setUp()
+                self.channel.deliver(before + longest.replace(b"aaa", b"aaaa") + behind)
+                self.assertEqual(self.upstream.taken(), passed() if before else b"")
+                self.assert_refused("longer than 65536 B", 431)
 
     def test_bulk_body_is_not_copied_or_read(self) -> None:
         """A body looks like whatever it likes."""

@@ -22,6 +22,7 @@ from tower.policy import CHUNKED, Refusal, Rewritten
 from tower.web import status
 from tower.web.bodies import BadBody, ChunkedBody
 from tower.web.http1 import HEAD_LIMIT
+from tower.web.unfinished import PATIENCE, Unfinished
 
 #: Checks a request's head and returns it as it goes to the API server; `tower.policy.HeadPolicy.rewrite`.
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
@@ -30,7 +31,18 @@ _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
 
 
 class _Refused(PeerError):
-    """What the proxy sent is not passed on."""
+    """What the proxy sent is not passed on.
+
+    :ivar code: the status to answer with.
+    """
+
+    def __init__(self, text: str, code: int = 403) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def _too_long() -> _Refused:
+    return _Refused(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
 
 
 class AgentEnd:
@@ -38,6 +50,7 @@ class AgentEnd:
 
     It owns both pipes from `start` on.
 
+    :param unfinished: counts what waits for the end of a head; None: nobody does.
     :ivar requests: how many were passed on.
     """
 
@@ -48,13 +61,19 @@ class AgentEnd:
         "_over",
         "_partial",
         "_rewrite",
+        "_unfinished",
         "_upstream",
+        "_waits",
         "requests",
     )
 
     _log = Logger()
 
-    def __init__(self, channel: Pipe, upstream: Pipe, rewrite: Rewrite) -> None:
+    def __init__(
+        self, channel: Pipe, upstream: Pipe, rewrite: Rewrite, unfinished: Unfinished | None = None
+    ) -> None:
+        self._unfinished = unfinished
+        self._waits = False  # is counted there
         self._channel = channel
         self._upstream = upstream
         self._rewrite = rewrite
@@ -66,6 +85,9 @@ class AgentEnd:
 
     def start(self) -> None:
         """Become the receiver of both pipes and resume them."""
+        if self._unfinished is not None:
+            self._waits = True
+            self._unfinished.opened(self)
         self._channel.receiver = self
         self._upstream.receiver = self._answers()
         self._upstream.resume()
@@ -101,7 +123,7 @@ class AgentEnd:
         try:
             checked = self._check(head, alone=True)
         except _Refused as e:
-            self._refuse([], str(e))
+            self._refuse([], str(e), e.code)
         else:
             if not self._upstream.send(checked):
                 self._channel.pause()
@@ -123,8 +145,11 @@ class AgentEnd:
                         break
                     passed.append(self._check(data[position:stop], alone=stop == size))
                 position = stop
-        except (_Refused, BadBody) as e:
-            self._refuse(passed, str(e))
+        except _Refused as e:
+            self._refuse(passed, str(e), e.code)
+            return
+        except BadBody as e:
+            self._refuse(passed, str(e), 403)
             return
         if passed:
             self._send(passed[0] if len(passed) == 1 else b"".join(passed))
@@ -147,6 +172,10 @@ class AgentEnd:
 
         :param alone: nothing came behind it.
         """
+        if len(head) > HEAD_LIMIT:
+            raise _too_long()
+        if self._waits:
+            self._wait_no_more()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
             raise _Refused(rewritten.text)
@@ -164,8 +193,23 @@ class AgentEnd:
     def _keep(self, partial: bytes) -> None:
         """Keep the beginning of a head."""
         if len(partial) > HEAD_LIMIT:
-            raise _Refused(f"the head of the request is longer than {HEAD_LIMIT} B")
+            raise _too_long()
+        if self._unfinished is not None:
+            if not self._unfinished.keep(self, len(partial)):
+                raise _Refused("the agent has no room for more heads of requests that are not whole", 503)
+            self._waits = True
         self._partial = partial
+
+    def too_slow(self) -> None:
+        """See `tower.web.unfinished.Stream`."""
+        self._refuse([], f"the head of the request was not whole after {PATIENCE:g} s", 408)
+
+    def _wait_no_more(self) -> None:
+        """Note that there is a whole head, or that there will be none."""
+        self._partial = b""
+        if self._unfinished is not None and self._waits:
+            self._waits = False
+            self._unfinished.done(self)
 
     def _send(self, data: bytes | memoryview) -> None:
         if not self._upstream.send(data):
@@ -177,19 +221,22 @@ class AgentEnd:
         self._channel.pause()
         self._upstream.receiver = _UpgradeAnswer(self, self._channel, self._upstream)
 
-    def _refuse(self, passed: list[bytes], text: str) -> None:
-        """Answer 403 in the API server's place, and take no more."""
+    def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
+        """Answer *code* in the API server's place, and take no more."""
         self._over = True
+        self._wait_no_more()
         self._log.info("refused a request: {text}", text=text)
         if passed:
             self._send(b"".join(passed))
         self._upstream.receiver = _Nobody()
         self._upstream.close()
-        self._channel.send(status.status_response(status.Refusal(403, text), close=True))
+        self._channel.receiver = _Answered(self._channel)  # which holds no connection
+        self._channel.send(status.status_response(status.Refusal(code, text), close=True))
         self._channel.finish()  # the proxy closes it when it has read that
 
     def ended(self) -> None:
         """The proxy wants no answers any more."""
+        self._wait_no_more()
         self._channel.close()
         self._upstream.abort()
 
@@ -199,7 +246,29 @@ class AgentEnd:
 
     def closed(self, reason: Exception) -> None:
         """The channel is gone: the API server shall stop what it does for it."""
+        self._wait_no_more()
         self._upstream.abort()
+
+
+class _Answered:
+    """Receives from a channel on which nothing may come any more; the proxy may leave it open for long."""
+
+    def __init__(self, channel: Pipe) -> None:
+        self._channel = channel
+
+    def received(self, data: memoryview) -> None:
+        """Cut it."""
+        self._channel.abort()
+
+    def ended(self) -> None:
+        """The proxy has read the refusal."""
+        self._channel.close()
+
+    def drained(self) -> None:
+        """Nothing waits."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nothing is held."""
 
 
 class Answers:
