@@ -96,21 +96,21 @@ class OutgoingTests(SynchronousTestCase):
         for stream in waiting:
             self.outgoing.unfinished.opened(stream)
         first = FakeIncoming(b"kubernetes")
-        tunnels[0].accept(first)
+        tunnels[0].accept(cast(Incoming, first))
         self.assertEqual(len(self.dialled), 1)
         for tunnel in tunnels:
             refused = FakeIncoming(b"kubernetes")
-            tunnel.accept(refused)
+            tunnel.accept(cast(Incoming, refused))
             assert refused.refusal is not None
             self.assertEqual(refused.refusal[0], "busy")
             self.assertIn("512 streams", refused.refusal[1])
-        tunnels[1].accept(FakeIncoming(b"db"))
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"db")))
         self.assertEqual(len(self.dialled), 2)
         self.dialled[0].errback(ConnectFailed("refused", "no"))
-        tunnels[1].accept(FakeIncoming(b"kubernetes"))
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
         self.assertEqual(len(self.dialled), 3)
         self.outgoing.unfinished.done(waiting[0])
-        tunnels[1].accept(FakeIncoming(b"kubernetes"))
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
         self.assertEqual(len(self.dialled), 4)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:

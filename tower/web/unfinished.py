@@ -1,7 +1,7 @@
 """What a proxy may have an agent hold for requests that are not there yet.
 
-A stream to the API server costs a connection with TLS, some 40 KiB, as soon as it is open, and keeps what has come
-of a head.  A proxy of ours sends a request right away, in one piece.
+A stream to the API server costs a connection with TLS, some 40 KiB, as soon as it is open, and keeps what has
+come of a head.  A proxy of ours sends a request right away, in one piece.
 """
 
 from __future__ import annotations
