@@ -129,7 +129,7 @@ class Product:
         """
         self._ask("cluster", "add", name)
         port = self._ports.pop(0)
-        words = shlex.split(self._ask("join", name))
+        words = shlex.split(self._ask("join", name, "--format=env"))
         token = words[1].partition("=")[2]
         arguments = words[words.index("tower-agent") + 1 :]
         if not secure:

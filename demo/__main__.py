@@ -67,7 +67,7 @@ def run(folder: Path, programs: Programs) -> None:
     behind = choose(folder, kubectl, programs, state)
     tower = [script("tower"), "--state-dir", str(state)]
     output_of([*tower, "cluster", "add", CLUSTER])
-    words = shlex.split(output_of([*tower, "join", CLUSTER]))
+    words = shlex.split(output_of([*tower, "join", CLUSTER, "--format", "env"]))
     secrets = dict(word.split("=", 1) for word in words if word.startswith("TOWER_"))
     health = port_near(8081)
     argv = [script("twistd"), *words[words.index("twistd") + 1 :], f"--state-dir={folder / 'agent'}"]

@@ -10,6 +10,7 @@ class FakePipe:
 
     :ivar sent: everything sent so far.
     :ivar full: while true, `send` answers False.
+    :ivar broken: the far side is gone, which `lose` tells: nothing more is taken.
     :ivar is_large: whether it has a large window, as a channel may.
     :ivar is_leaving: whether its tunnel will soon be gone.
     """
@@ -18,7 +19,7 @@ class FakePipe:
 
     def __init__(self) -> None:
         self.sent = bytearray()
-        self.full = False
+        self.full = self.broken = False
         self.is_large = self.is_leaving = False
         self.paused = True
         self.finished = False
@@ -28,10 +29,15 @@ class FakePipe:
         self._waiting = bytearray()
         self._end_waiting = False
 
+    @property
+    def _takes(self) -> bool:
+        return not (self.finished or self.closing or self.lost or self.broken)
+
     def send(self, data: Buffer) -> bool:
-        """Record *data* unless closed."""
-        if not (self.finished or self.closing or self.lost):
-            self.sent += data
+        """Record *data* unless nothing more is taken."""
+        if not self._takes:
+            return False
+        self.sent += data
         return not self.full
 
     def finish(self) -> None:
@@ -78,7 +84,8 @@ class FakePipe:
     def drain(self) -> None:
         """Have room again."""
         self.full = False
-        self.receiver.drained()
+        if self._takes:
+            self.receiver.drained()
 
     def lose(self, reason: Exception | None = None) -> None:
         """Have the pipe go, once."""

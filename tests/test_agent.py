@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactorClock
-from twisted.logger import LogLevel, capturedLogs
+from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -210,17 +210,22 @@ class AgentTests(SynchronousTestCase):
         self.assertEqual(agent.member.host, "10.0.0.22")
 
     def test_warnings(self) -> None:
-        """What is risky is said, loudly; --no-impersonation again and again."""
-        agent = self.make("--no-impersonation", "--allow-system-identities", "--token=t0ken")
+        """What is risky is said, loudly; what is not secure again and again."""
+        names = ("system:monitoring", "kubeadm:cluster-admins")
+        allowed = (f"--allow-system-identity={name}" for name in names)
+        agent = self.make("--no-impersonation", "--allow-system-identities", *allowed, "--token=t0ken")
         events = self.start(agent)
-        warnings = [str(e) for e in events if e["log_level"] is LogLevel.warn]
-        self.assertEqual(len(warnings), 2)
+        warnings = [str(eventAsText(e)) for e in events if e["log_level"] is LogLevel.warn]
+        self.assertEqual(len(warnings), 3)
         self.assertIn("TOWER_TOKEN", "".join(warnings))
-        loud = [e for e in events if e["log_level"] is LogLevel.critical]
-        self.assertIn("EVERYBODY", loud[0]["log_format"])
+        for name in names:
+            self.assertIn(f"--allow-system-identity {name}: ", "".join(warnings))
+        loud = "".join(e["log_format"] for e in events if e["log_level"] is LogLevel.critical)
+        self.assertIn("EVERYBODY", loud)
+        self.assertIn("--allow-system-identities is insecure", loud)
         with capturedLogs() as later:
             self.reactor.advance(600)
-        self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 1)
+        self.assertEqual(len([e for e in later if e["log_level"] is LogLevel.critical]), 2)
 
     def test_kubernetes_service(self) -> None:
         """--kubernetes-service is honoured."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.agentoptions import Options
+from tower.agentoptions import AGENT_KEY, Options
 from tower.publishedkeys import PUBLISHED_AUTHORITIES
 
 HOST_KEY = "--host-key=SHA256:" + "A" * 43
@@ -67,6 +70,7 @@ class ProtocolTests(SynchronousTestCase):
             (("--protocol=v3", HOST_KEY), "'v3'"),
             ((ANYBODY, "--no-impersonation"), "--no-impersonation"),
             ((ANYBODY, "--allow-system-identities"), "--allow-system-identities"),
+            ((ANYBODY, "--allow-system-identity=kube:admin"), "--allow-system-identity has no meaning"),
             ((ANYBODY, "--target=db=10.0.0.5:5432"), "--target"),
         ):
             self.assertIn(words, self.wrong(*arguments))
@@ -75,6 +79,19 @@ class ProtocolTests(SynchronousTestCase):
         """Without a token an old proxy knows nobody."""
         for token in (None, "", " "):
             self.assertIn("--token", self.wrong(ANYBODY, token=token))
+
+    def test_nothing_at_standard_input(self) -> None:
+        """Without a token at standard input there has to be a key, which says what the agent needs."""
+        state = Path(self.mktemp()).absolute()
+        words = (HOST_KEY, "--token-file=-", f"--state-dir={state}")
+        self.patch(sys, "stdin", None)
+        said = self.wrong(*words, token=None)
+        self.assertIn("--token-file - : standard input is empty", said)
+        self.assertIn(str(state), said)
+        state.mkdir()
+        (state / AGENT_KEY).touch()
+        self.assertEqual(parsed(*words, token=None).secret("token"), "")
+        self.assertIn("--token is missing", self.wrong(ANYBODY, *words[1:], token=None))
 
     def test_published_hash(self) -> None:
         """Hole 2: a CA whose key everybody has is not taken by its hash either."""
@@ -87,3 +104,43 @@ class ProtocolTests(SynchronousTestCase):
                 f"--ca-hash=sha256:{digest}",
             )
             self.assertIn("is public", str(error))
+
+
+class IdentityTests(SynchronousTestCase):
+    """Whom of the system users may act as."""
+
+    def test_none(self) -> None:
+        """By default that is nobody."""
+        rule = parsed(HOST_KEY).identities
+        self.assertEqual((rule.allowed, rule.allow_all), (frozenset(), False))
+
+    def test_some(self) -> None:
+        """Single names by flag, again and again; one that is given twice counts once."""
+        names = ("system:cluster-admins", "kubeadm:cluster-admins", "system:cluster-admins")
+        options = parsed(HOST_KEY, *(f"--allow-system-identity={name}" for name in names))
+        self.assertEqual(options["allowed-identities"], list(names[:2]))
+        self.assertEqual(options.identities.allowed, frozenset(names))
+        self.assertTrue(options.identities.refuses("system:masters"))
+
+    def test_all(self) -> None:
+        """All by one flag."""
+        self.assertFalse(parsed(HOST_KEY, "--allow-system-identities").identities.refuses("system:masters"))
+
+    def test_environment(self) -> None:
+        """The variable holds several names, between commas; a flag takes its place."""
+        for flags, names in (((), {"system:admin", "kube:admin"}), (("system:nodes",), {"system:nodes"})):
+            options = Options({"TOWER_ALLOW_SYSTEM_IDENTITY": "system:admin, kube:admin"})
+            words = (f"--allow-system-identity={name}" for name in flags)
+            options.parse(["--name=alpha", "--proxy-server=ws://tower.example:8080", HOST_KEY, *words])
+            self.assertEqual(options.identities.allowed, names)
+
+    def test_bad(self) -> None:
+        """A name that is not a system identity is an error that names it."""
+        for name, text in (
+            ("jane", "--allow-system-identity 'jane' is not a system identity"),
+            ("system:authenticated", "'system:authenticated' needs no permission"),
+            ("system:node:*", "in full"),
+            ("", "--allow-system-identity ''"),
+        ):
+            error = self.assertRaises(UsageError, parsed, HOST_KEY, f"--allow-system-identity={name}")
+            self.assertIn(text, str(error))

@@ -204,7 +204,10 @@ class ClustersTests(SynchronousTestCase):
         self.clock.advance(10)
         same = self.successResultOf(self.clusters.set_condition("a", "Available", "True", "R", "one"))
         self.assertEqual(same, first)
-        self.successResultOf(self.clusters.set_condition("a", "Other", "Unknown", "R", "x"))
+        hostile = self.clusters.set_condition("a", "Other", "Unknown", "R", "x\x9b\u2028")
+        noted = self.successResultOf(hostile).condition("Other")
+        assert noted is not None
+        self.assertEqual(noted.message, r"x\x9b\u2028")
         text = self.successResultOf(self.clusters.set_condition("a", "Available", "True", "R", "two"))
         self.assertEqual([c.type for c in text.conditions], ["Available", "Other"])
         condition = text.condition("Available")

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.receivers import BufferRecorder, Recorder
 from tests.sockets import SocketReactor, socket_pair, take
 from tower.connection import STALLED, Connection, ConnectionEnded
+from tower.slots import Slots
 
 BULK = random.Random(1).randbytes(1 << 20)
 
@@ -272,8 +273,8 @@ class SendingTests(ConnectionTestCase):
         """Who went while we sent is heard out: he may have said why.  But that is no clean end."""
         self.far.sendall(b"too large")
         self.far.close()
-        self.assertTrue(self.connection.send(b"x"))
-        self.assertTrue(self.connection.send(b"x"))
+        self.assertFalse(self.connection.send(b"x"))
+        self.assertFalse(self.connection.send(b"x"))
         self.assertEqual(self.recorder.log, [])
         self.reactor.run()
         self.assertEqual(self.recorder.got, b"too large")
@@ -298,7 +299,21 @@ class SendingTests(ConnectionTestCase):
         """Nobody is heard out while nobody listens."""
         self.connection.pause()
         self.far.close()
-        self.assertTrue(self.connection.send(b"x"))
+        self.assertFalse(self.connection.send(b"x"))
+        self.assertEqual(self.recorder.log, ["closed"])
+        self.assertIsInstance(self.recorder.reason, BrokenPipeError)
+        self.assert_over()
+
+    def test_broken_and_never_heard_out(self) -> None:
+        """Who pauses a connection that broke, and leaves it at that, hears its end all the same."""
+        self.far.sendall(b"wait")
+        self.far.close()
+        self.connection.send(b"x")
+        self.connection.pause()
+        self.reactor.run()
+        self.reactor.advance(STALLED - 1)
+        self.assertEqual(self.recorder.log, [])
+        self.reactor.advance(1)
         self.assertEqual(self.recorder.log, ["closed"])
         self.assertIsInstance(self.recorder.reason, BrokenPipeError)
         self.assert_over()
@@ -322,7 +337,7 @@ class EndTests(ConnectionTestCase):
         self.connection.finish()
         self.connection.finish()
         self.assertEqual(take(self.far), b"")
-        self.assertTrue(self.connection.send(b"dropped"))
+        self.assertFalse(self.connection.send(b"dropped"))
         self.far.sendall(b"more")
         self.reactor.run()
         self.assertEqual(self.recorder.log, ["received"])
@@ -382,6 +397,34 @@ class EndTests(ConnectionTestCase):
         self.reactor.run()
         self.assert_over()
         self.assertEqual(self.recorder.got, b"")
+
+    def test_slot(self) -> None:
+        """The slot is given back with the socket: after it lingered, when it is cut, when it is given up."""
+        slots = Slots(self.reactor)
+
+        def begin() -> None:
+            self.connect(Recorder())
+            self.connection.slot = slot = slots.take(None)
+            assert slot is not None
+            slot.owner = self.connection
+
+        begin()
+        self.connection.close()
+        self.assertEqual(slots.unproven, 1)
+        self.far.close()
+        self.reactor.run()
+        self.assertEqual(slots.unproven, 0)
+        begin()
+        self.far.close()
+        self.reactor.run()
+        self.connection.abort()
+        self.assertEqual(slots.unproven, 0)
+        begin()
+        self.connection.detach().close()
+        self.assertEqual(slots.unproven, 0)
+        begin()
+        self.assertTrue(slots.evict())
+        self.assertEqual((self.recorder.log, slots.ended), (["closed"], 1))
 
     def test_closed_in_between(self) -> None:
         """Who becomes the receiver of a connection that was closed hears so, though its socket lingers."""
@@ -513,7 +556,7 @@ class EndTests(ConnectionTestCase):
         self.connection.abort()
         late = Recorder()
         self.connection.receiver = late
-        self.assertTrue(self.connection.send(b"x"))
+        self.assertFalse(self.connection.send(b"x"))
         self.connection.resume()
         self.connection.resume()
         self.assertEqual(late.log, [])

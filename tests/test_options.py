@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, LogLevel
@@ -29,6 +29,7 @@ from tower.options import (
     read_port_range,
     secret,
 )
+from tower.verbosity import syslog_observer
 
 
 class Options(EnvironmentOptions):
@@ -186,6 +187,36 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertIn("--token-file '/missing'", self.refused("--token-file=/missing"))
         self.assertIn("TOWER_TOKEN_FILE '/missing'", self.refused(TOWER_TOKEN_FILE="/missing"))
 
+    def test_secret_at_standard_input(self) -> None:
+        """It is read up to its end and a limit; there may be nothing, and no standard input at all."""
+        for data, expected in ((b"t0ken\n", "t0ken"), (b"", ""), (b" \n", ""), (None, "")):
+            self.standard_input(data)
+            self.assertEqual(parsed("--token-file=-").secret("token"), expected)
+        self.standard_input(b"t0ken")
+        self.assertEqual(parsed("--token-file", "-", TOWER_TOKEN="other").secret("token"), "t0ken")
+        for data, words in ((b"x" * 70_000, "too large"), (b"\xff", "holds no text")):
+            self.standard_input(data)
+            self.assertIn("--token-file '-' ", error := self.refused("--token-file=-"))
+            self.assertIn(words, error)
+
+    def standard_input(self, data: bytes | None) -> None:
+        """Have this at standard input; None: it is closed."""
+        if data is None:
+            self.patch(sys, "stdin", None)
+            return
+        path = Path(self.mktemp())
+        path.write_bytes(data)
+        file = path.open()
+        self.addCleanup(file.close)
+        self.patch(sys, "stdin", file)
+
+    def test_forgotten_secret(self) -> None:
+        """A secret that was taken is not among the options any more."""
+        options = parsed("--token=t0ken")
+        options.forget_secret("token")
+        self.assertIsNone(options.secret("token"))
+        self.assertNotIn("t0ken", repr(options))
+
     def test_klog(self) -> None:
         """Klog's flags are taken; its verbosity counts."""
         line = "--v=5 --logtostderr=true --alsologtostderr --stderrthreshold INFO --log_dir=/tmp"
@@ -221,13 +252,16 @@ class EnvironmentOptionsTests(SynchronousTestCase):
 
     def test_twistd_logs_as_told(self) -> None:
         """Twistd gets an observer that follows --v, unless its user chose one of his own."""
-        chosens: list[dict[str, object]] = [{}, {"logger": str}, {"syslog": True}]
+        chosens: list[dict[str, Any]] = [{}, {"logger": str}, {"syslog": True, "prefix": "tower"}]
         for chosen in chosens:
             options, parent = Options(), Parent(chosen)
             options.parent = parent
             options.parseOptions([])
             parent.postOptions()
             expected = chosen.get("logger") if chosen else options.log_observer
+            if "syslog" in chosen:
+                expected = parent["logger"]
+                self.assertEqual((expected.func, expected.args), (syslog_observer, ("tower",)))
             self.assertEqual(parent.get("logger"), expected)
 
     def test_log_observer(self) -> None:

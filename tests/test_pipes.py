@@ -81,7 +81,7 @@ class _Breaking(FakePipe):
     def send(self, data: Buffer) -> bool:
         """Be lost."""
         self.lose()
-        return True
+        return False
 
     def lease(self) -> memoryview | None:
         """Lend room."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
+import h11
 from attrs import evolve, frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
@@ -21,9 +26,12 @@ from tower.policy import (
     parse_address,
     parse_target,
 )
+from tower.systemidentities import SystemIdentities
 
+EVERY = SystemIdentities(allow_all=True)
 LINE = b"GET /api/v1/pods?limit=500 HTTP/1.1\r\n"
 JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: system:authenticated\r\n"
+JANE_SENT = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\n"
 REST = b"Host: tower.example:8443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
 
 
@@ -59,7 +67,7 @@ class HeadPolicyTests(SynchronousTestCase):
         answer = self.accept(LINE + JANE + REST + b"\r\n")
         self.assertEqual(
             answer.head,
-            LINE + JANE + b"Host: 10.0.0.1:6443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
+            LINE + JANE_SENT + b"Host: 10.0.0.1:6443\r\nAccept: application/json\r\nUser-Agent: kubectl\r\n"
             b"Authorization: Bearer s3cret\r\n\r\n",
         )
         self.assertEqual((answer.length, answer.upgrade), (0, False))
@@ -108,18 +116,20 @@ class HeadPolicyTests(SynchronousTestCase):
         self.upstream = evolve(self.upstream, prefix=b"/k8s/c-1")
         head = self.accept(LINE + b"Content-Length: 2\r\n" + JANE + REST + b"\r\n").head
         self.assertTrue(
-            head.startswith(b"GET /k8s/c-1/api/v1/pods?limit=500 HTTP/1.1\r\nContent-Length: 2\r\n" + JANE)
+            head.startswith(
+                b"GET /k8s/c-1/api/v1/pods?limit=500 HTTP/1.1\r\nContent-Length: 2\r\n" + JANE_SENT
+            )
         )
 
     def test_known_fields(self) -> None:
         """Fields that came before make no difference to what is sent, nor to what is refused."""
-        every: tuple[dict[str, Any], ...] = ({}, {"impersonate": False}, {"allow_system": True})
-        for settings in every:
+        every: tuple[dict[str, Any], ...] = ({}, {"impersonate": False}, {"identities": EVERY})
+        for rules in every:
             for prefix in (b"", b"/k8s/c-1"):
                 self.upstream = evolve(self.upstream, prefix=prefix)
-                self.policy = HeadPolicy(lambda: self.upstream, **settings)
+                self.policy = HeadPolicy(lambda: self.upstream, **rules)
                 for line in (LINE, b"DELETE / HTTP/1.1\r\n", b"GET /a?b=%20 HTTP/1.1\r\n"):
-                    once = HeadPolicy(lambda: self.upstream, **settings)
+                    once = HeadPolicy(lambda: self.upstream, **rules)
                     for fields in (
                         JANE + REST,
                         JANE.replace(b"jane", b"joe") + REST,
@@ -221,7 +231,7 @@ class HeadPolicyTests(SynchronousTestCase):
     def test_uid_and_extra(self) -> None:
         """A uid and extras in their place are passed on."""
         extra = b"Impersonate-Uid: 17\r\nImpersonate-Extra-example.com%2fteam: blue\r\n"
-        self.assertIn(JANE + extra, self.accept(LINE + JANE + extra + REST + b"\r\n").head)
+        self.assertIn(JANE_SENT + extra, self.accept(LINE + JANE + extra + REST + b"\r\n").head)
 
     def test_authorization(self) -> None:
         """A credential from outside is refused and not quoted."""
@@ -252,11 +262,11 @@ class HeadPolicyTests(SynchronousTestCase):
             b"system:masters \t",
         ):
             user = b"Impersonate-User: " + name + b"\r\n"
-            self.refuse(LINE + user + REST + b"\r\n", "--allow-system-identities")
+            self.refuse(LINE + user + REST + b"\r\n", "--allow-system-identity")
             group = (
                 b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: " + name + b"\r\n"
             )
-            self.refuse(LINE + group + REST + b"\r\n", "--allow-system-identities")
+            self.refuse(LINE + group + REST + b"\r\n", "--allow-system-identity")
 
     def test_padded_system_identity(self) -> None:
         """Blanks in front, which the API server would strip, do not hide a name."""
@@ -264,16 +274,69 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(LINE + b"Impersonate-User: " + blank + b"system:masters\r\n" + REST + b"\r\n")
             self.refuse(LINE + JANE + b"Impersonate-Group: " + blank + b"system:masters\r\n" + REST + b"\r\n")
 
-    def test_other_system_names(self) -> None:
-        """Names that give nothing of the cluster's own are allowed."""
-        for name in (b"system:authenticated", b"system:unauthenticated", b"system:monitoring", b"masters"):
-            self.accept(
-                LINE + b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n" + REST + b"\r\n"
-            )
+    def test_every_system_identity(self) -> None:
+        """Whatever begins with ``system:`` is refused as user and as group; so are administrators' names."""
+        for name in (
+            b"system:admin",
+            b"system:cluster-admins",
+            b"system:bootstrappers:kubeadm:default-node-token",
+            b"system:unauthenticated",
+            b"system:monitoring",
+            b"system:",
+            b"system:\xff",
+            b"kubeadm:cluster-admins",
+            b"kubeadm:cluster-admins \t",
+            b" kubeadm:cluster-admins",
+        ):
+            shown = name.strip().decode("ascii", "ignore")
+            self.refuse(LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n", f'act as "{shown}"; ')
+            group = b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n"
+            self.refuse(LINE + group + REST + b"\r\n", f'act as "{shown}"; ')
+        self.refuse(
+            LINE + b"Impersonate-User: system:authenticated\r\n" + REST + b"\r\n", "lets nobody act as"
+        )
+
+    def test_other_names(self) -> None:
+        """Names that only look like the system's are people's: Kubernetes compares them byte by byte."""
+        for name in (b"masters", b"System:masters", b"system", b"kubeadm:cluster-admin", b"xsystem:masters"):
+            self.accept(LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n")
+            group = b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n"
+            self.assertIn(group, self.accept(LINE + group + REST + b"\r\n").head)
+
+    def test_blanks_around_names(self) -> None:
+        """A name that the API server would trim is in no form that the proxy writes."""
+        for name in (b"jane ", b"jane\t", b" jane", b"\tjane"):
+            self.refuse(LINE + b"Impersonate-User: " + name + b"\r\n" + REST + b"\r\n", "form")
+            group = b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n"
+            self.refuse(LINE + group + REST + b"\r\n", "form")
+
+    def test_authenticated(self) -> None:
+        """The group that the API server adds by itself is left out, unless the owner allows it."""
+        jane = (
+            b"Impersonate-User: jane\r\nImpersonate-Group: system:authenticated\r\nImpersonate-Group: dev\r\n"
+        )
+        for _ in range(2):
+            head = self.accept(LINE + jane + REST + b"\r\n").head
+            self.assertIn(b"\r\nImpersonate-User: jane\r\nImpersonate-Group: dev\r\nHost: ", head)
+            self.assertNotIn(b"system:authenticated", head)
+        for padded in (b"system:authenticated ", b" system:authenticated"):
+            group = b"Impersonate-User: jane\r\nImpersonate-Group: " + padded + b"\r\n"
+            self.refuse(LINE + group + REST + b"\r\n", "lets nobody act as")
+        for identities in (EVERY, SystemIdentities(["system:authenticated"])):
+            self.policy = HeadPolicy(lambda: self.upstream, identities=identities)
+            self.assertIn(jane, self.accept(LINE + jane + REST + b"\r\n").head)
+
+    def test_allowed_identity(self) -> None:
+        """The owner may allow one by its name, and no other with it."""
+        self.policy = HeadPolicy(lambda: self.upstream, identities=SystemIdentities(["system:monitoring"]))
+        for line in (b"Impersonate-User: ", b"Impersonate-User: jane\r\nImpersonate-Group: "):
+            self.accept(LINE + line + b"system:monitoring\r\n" + REST + b"\r\n")
+            self.refuse(LINE + line + b"system:monitoring2\r\n" + REST + b"\r\n", '"system:monitoring2"')
+            self.refuse(LINE + line + b"system:masters\r\n" + REST + b"\r\n", '"system:masters"')
 
     def test_allow_system_identities(self) -> None:
         """The owner may allow them."""
-        self.policy = HeadPolicy(lambda: self.upstream, allow_system=True)
+        self.policy = HeadPolicy(lambda: self.upstream, identities=EVERY)
         head = LINE + b"Impersonate-User: admin\r\nImpersonate-Group: system:masters\r\n" + REST + b"\r\n"
         self.assertIn(b"system:masters", self.accept(head).head)
         self.refuse(LINE + REST + b"\r\n", "names no user")
@@ -358,6 +421,106 @@ class HeadPolicyTests(SynchronousTestCase):
             self.refuse(head[:end])
         self.refuse(head + b"x")
 
+    def test_identity_without_a_colon(self) -> None:
+        """A line of an identity is a field like every other."""
+        for line in (
+            b"Impersonate-Uid",
+            b"Impersonate-Uid:x",
+            b"Impersonate-Extra-a",
+            b"Impersonate-Extra-: a",
+        ):
+            self.refuse(LINE + JANE + line + b"\r\n" + REST + b"\r\n", "form")
+        for line in (b"Impersonate-User", b"Impersonate-Group", b"Impersonate-Group:x", b"Impersonate-: x"):
+            self.refuse(LINE + JANE + line + b"\r\n" + REST + b"\r\n")
+        for line in (
+            b"Impersonate-User:jane",
+            b"Impersonate-User",
+            b"Impersonate-User ",
+            b"impersonate-user: jane",
+        ):
+            self.refuse(LINE + line + b"\r\n" + REST + b"\r\n", "form")
+
+    def test_known_fields_with_another_length(self) -> None:
+        """Behind a length, fields are known as well as without one, and so is nothing else."""
+        for framing, length in (
+            (b"", 0),
+            (b"Content-Length: 7\r\n", 7),
+            (b"Content-Length: 0\r\n", 0),
+            (b"Transfer-Encoding: chunked\r\n", CHUNKED),
+        ):
+            answer = self.accept(LINE + framing + JANE + REST + b"\r\n")
+            self.assertEqual(answer.length, length)
+            self.assertTrue(answer.head.startswith(LINE + framing + JANE_SENT))
+        self.assertEqual(len(self.policy._known), 1)
+        for framing in (
+            b"Content-Length: 7\r\nContent-Length: 7\r\n",
+            b"Transfer-Encoding: chunked\r\nContent-Length: 7\r\n",
+            b"Content-Length: 7\r\nTransfer-Encoding: chunked\r\n",
+            b"Content-Length: 7",
+            b"Content-Length: 7\n",
+            b"Content-Length: \xb2\r\n",
+            b"Transfer-Encoding: chunked",
+        ):
+            self.refuse(LINE + framing + JANE + REST + b"\r\n")
+
+    def test_other_credentials(self) -> None:
+        """No other field brings a credential: not to the API server, and not to a proxy before it."""
+        token = b"base64url.bearer.authorization.k8s.io.c3lzdGVt"
+        for field in (
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io, " + token,
+            b"sec-websocket-protocol: " + token,
+            b"SEC-WEBSOCKET-PROTOCOL: " + token.upper() + b",v4.channel.k8s.io",
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io\r\nSec-WebSocket-Protocol: " + token,
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io,\xc2\xa0" + token,
+            b"Sec-WebSocket-Protocol: \t,," + token,
+            b"Proxy-Authorization: Basic c3lzdGVt",
+            b"proxy-authorization: Basic c3lzdGVt",
+        ):
+            for upgrade in (b"Connection: Upgrade\r\nUpgrade: websocket\r\n", b""):
+                head = LINE + JANE + REST + upgrade + field + b"\r\n\r\n"
+                self.refuse(head, "credential of its own")
+                answer = self.policy.rewrite(head)
+                assert isinstance(answer, Refusal)
+                self.assertNotIn("c3lzdGVt", answer.text)
+        protocols = b"Sec-WebSocket-Protocol: v5.channel.k8s.io,v4.channel.k8s.io\r\n"
+        self.assertIn(protocols, self.accept(LINE + JANE + REST + protocols + b"\r\n").head)
+
+    def test_dot_segments(self) -> None:
+        """A path with a dot segment is refused, wherever the API server is."""
+        for prefix in (b"", b"/k8s/c-1"):
+            self.upstream = evolve(self.upstream, prefix=prefix)
+            for path in (
+                b"/..",
+                b"/api/../x",
+                b"/api/%2E%2e/x",
+                b"/a;/..",
+                b"/a\\..",
+                b"/a/..;x/b",
+                b"/a/.?b",
+            ):
+                for _ in range(2):
+                    self.refuse(b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n", "dot segment")
+            for path in (b"/a..b", b"/.well-known/x", b"/...", b"/a?b=/../c", b"/a%2eb", b"/a;b=.c"):
+                head = self.accept(b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n").head
+                self.assertTrue(head.startswith(b"GET " + prefix + path + b" HTTP/1.1\r\n"))
+
+    def test_behind_a_server_path(self) -> None:
+        """What may lead out of the server's path is refused where there is one, and goes on elsewhere."""
+        for path in (b"//a", b"/a//b", b"/a\\b", b"/a%5Cb", b"/a/%2fb", b"/a/%252fb", b"/a%2f%2Fb"):
+            head = b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n"
+            self.upstream = evolve(self.upstream, prefix=b"")
+            self.assertTrue(self.accept(head).head.startswith(b"GET " + path + b" HTTP/1.1\r\n"))
+            self.upstream = evolve(self.upstream, prefix=b"/k8s/c-1")
+            self.refuse(head, "an empty segment or a backslash")
+        for path in (b"/", b"/a/", b"/a%2fb", b"/a?b=//c\\d", b"/a;b/c"):
+            head = self.accept(b"GET " + path + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n").head
+            self.assertTrue(head.startswith(b"GET /k8s/c-1" + path + b" HTTP/1.1\r\n"))
+
+    def test_fragment(self) -> None:
+        """A target has no fragment, behind which servers could disagree about the path."""
+        for target in (b"/a#b", b"/#/../x", b"/a?b#c"):
+            self.refuse(b"GET " + target + b" HTTP/1.1\r\n" + JANE + REST + b"\r\n", "form")
+
     def test_counts(self) -> None:
         """Refusals are counted."""
         self.refuse(b"")
@@ -367,6 +530,115 @@ class HeadPolicyTests(SynchronousTestCase):
     def test_hostile_length(self) -> None:
         """A head as large as one may be takes no time to refuse."""
         self.refuse(LINE + JANE + REST + b"X-A: 1\r\n" * 8000 + b"X-B\r\n\r\n")
+
+
+#: Lines of which heads are made where somebody tries to be read in two ways.
+LINES = st.sampled_from(
+    [
+        *(
+            b"Impersonate-User: jane",
+            b"Impersonate-User: root",
+            b"impersonate-user: root",
+            b"Impersonate_User: root",
+        ),
+        *(
+            b"Impersonate-User: system:admin",
+            b"Impersonate-User: kubeadm:cluster-admins",
+            b"Impersonate-User:root",
+        ),
+        *(
+            b"Impersonate-Group: dev",
+            b"Impersonate-Group: system:authenticated",
+            b"Impersonate-Group: system:masters",
+        ),
+        *(
+            b"Impersonate-Group:  system:masters",
+            b"Impersonate-Group: kubeadm:cluster-admins\t",
+            b"Impersonate-Uid: 1",
+        ),
+        *(
+            b"Impersonate-Extra-a%2fb: c",
+            b"Host: x",
+            b"host: y",
+            b"Accept: a",
+            b"X-Remote-User: root",
+            b"A",
+            b"A: b\n",
+        ),
+        *(
+            b"Authorization: Bearer x",
+            b"Content-Length: 1",
+            b"Content-Length: 2",
+            b"Transfer-Encoding: chunked",
+        ),
+        *(
+            b"Connection: Upgrade",
+            b"Upgrade: websocket",
+            b"Upgrade: h2c",
+            b"Connection: Host",
+            b" folded: x",
+            b"",
+        ),
+        *(
+            b"Sec-WebSocket-Protocol: v4.channel.k8s.io",
+            b"Proxy-Authorization: Basic x",
+            b"A : b",
+            b"A: b\rC: d",
+        ),
+        b"Sec-WebSocket-Protocol: a,base64url.bearer.authorization.k8s.io.YWJj",
+    ]
+)
+PIECES = st.sampled_from(
+    [b"/", b".", b"..", b"a", b"%2e", b"%2F", b"%5c", b"\\", b";", b"?", b"%25", b"#", b" "]
+)
+
+
+class PropertyTests(SynchronousTestCase):
+    @settings(max_examples=1000, deadline=None)
+    @given(
+        st.sampled_from([b"", b"/k8s/clusters/c-abc"]),
+        st.lists(PIECES, max_size=6),
+        st.lists(LINES, max_size=3),
+        st.lists(LINES, max_size=5),
+    )
+    def test_by_other_readers(
+        self, prefix: bytes, path: list[bytes], first: list[bytes], last: list[bytes]
+    ) -> None:
+        """What passes is, for others, one request of one user who is nobody special, with our credential."""
+        upstream = FakeUpstream(prefix)
+        target = b"/" + b"".join(path)
+        block = b"\r\n".join([*first, b"Impersonate-User: jane", b"Host: x", *last, b"\r\n"])
+        answer = HeadPolicy(lambda: upstream).rewrite(b"GET %b HTTP/1.1\r\n%b" % (target, block))
+        if isinstance(answer, Refusal):
+            return
+        connection = h11.Connection(h11.SERVER)
+        connection.receive_data(answer.head)
+        event = connection.next_event()
+        assert isinstance(event, h11.Request), event
+        fields = [(bytes(name), bytes(value)) for name, value in event.headers]
+        by_hand = [
+            (name.lower(), value)
+            for name, value in (line.split(b": ", 1) for line in answer.head[:-4].split(b"\r\n")[1:])
+        ]
+        for read in (fields, by_hand):
+            named = [(name.replace(b"_", b"-"), value) for name, value in read]
+            self.assertEqual([value for name, value in named if name == b"impersonate-user"], [b"jane"])
+            groups = [value for name, value in named if name == b"impersonate-group"]
+            self.assertEqual(set(groups) - {b"dev"}, set())
+            self.assertEqual([v for name, v in named if name == b"authorization"], [b"Bearer s3cret"])
+            self.assertEqual([value for name, value in named if name == b"host"], [b"10.0.0.1:6443"])
+            self.assertFalse([name for name, _ in named if name.startswith((b"x-remote", b"proxy-"))])
+            lengths = [value for name, value in named if name == b"content-length"]
+            chunked = [value for name, value in named if name == b"transfer-encoding"]
+            self.assertLessEqual(len(lengths) + len(chunked), 1)
+            self.assertEqual(answer.length, int(lengths[0]) if lengths else CHUNKED if chunked else 0)
+        self.assertNotIn(b"bearer.authorization", answer.head)
+        sent = bytes(event.target).partition(b"?")[0]
+        self.assertTrue(sent.startswith(prefix + b"/"))
+        for _ in range(4):
+            self.assertTrue({b".", b".."}.isdisjoint(re.split(rb"[/\\;]", sent)), sent)
+            self.assertFalse(prefix and (b"//" in sent or b"\\" in sent), sent)
+            sent = unquote_to_bytes(sent)
 
 
 class TargetTests(SynchronousTestCase):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import resource
@@ -9,7 +10,14 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.process import RESERVE, are_scarce, is_scarce, raise_file_limit, settle_memory
+from tower.process import (
+    RESERVE,
+    are_scarce,
+    forget_variable,
+    is_scarce,
+    raise_file_limit,
+    settle_memory,
+)
 
 
 class ProcessTests(SynchronousTestCase):
@@ -36,6 +44,24 @@ class ProcessTests(SynchronousTestCase):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (free + spare, before[1]))
                 self.assertEqual((is_scarce(free), are_scarce(number)), (scarce, scarce), spare)
         self.assertRaises(OSError, are_scarce, -1)
+
+    def test_forgotten(self) -> None:
+        """A variable is gone from the environment, and its value from where it stood; others stay."""
+        for name, value in (("TOWER_TEST_TOKEN", "t0p-s3cret"), ("TOWER_TEST_TOKENS", "other")):
+            os.environ[name] = value
+            self.addCleanup(os.environ.pop, name, None)
+        libc = ctypes.CDLL(None)
+        libc.getenv.restype = ctypes.c_void_p
+        address = libc.getenv(b"TOWER_TEST_TOKEN")
+        self.assertEqual(ctypes.string_at(address), b"t0p-s3cret")
+        kept = ctypes.create_string_buffer(b"TOWER_TEST_TOKEN=t0p-s3cret")
+        self.addCleanup(libc.unsetenv, b"TOWER_TEST_TOKEN")
+        libc.putenv(kept)  # the environment has this very buffer now, as it has those of the start
+        forget_variable("TOWER_TEST_TOKEN")
+        self.assertEqual(kept.raw.rstrip(b"\0"), b"TOWER_TEST_TOKEN=")
+        self.assertNotIn("TOWER_TEST_TOKEN", os.environ)
+        self.assertEqual(os.environ["TOWER_TEST_TOKENS"], "other")
+        forget_variable("TOWER_TEST_TOKEN")
 
     def test_settled(self) -> None:
         """What is there is frozen, and collections become rarer."""

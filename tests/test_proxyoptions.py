@@ -66,6 +66,30 @@ class OptionsTests(SynchronousTestCase):
         self.assertIn("6443", self.refusal("--port=6443"))
         self.assertIn("8080", self.refusal("--secure-port=8080"))
 
+    def test_connections(self) -> None:
+        """One address may have a tenth unless another share is given, which has to be one."""
+        for words, share in (
+            ((), 1000),
+            (("--max-connections=200",), 20),
+            (("--max-connections=5",), 1),
+            (("--max-connections=0",), 1000),
+            (("--max-connections-per-address=0",), 0),
+            (("--max-connections=0", "--max-connections-per-address=70000"), 70000),
+        ):
+            self.assertEqual(self.parse(*words)["max-connections-per-address"], share, words)
+        refusal = self.refusal("--max-connections=50", "--max-connections-per-address=50")
+        self.assertIn("--max-connections-per-address '50' is not below --max-connections 50", refusal)
+        self.assertIn("many", self.refusal("--max-connections=many"))
+
+    def test_proxy_protocol(self) -> None:
+        """Nobody is believed unless named; a bad network is named with the cure."""
+        self.assertIs(self.parse()["proxy-protocol-from"], None)
+        networks = self.parse("--proxy-protocol-from=10.0.0.0/8,fd00::/8")["proxy-protocol-from"]
+        self.assertEqual([str(each) for each in networks], ["10.0.0.0/8", "fd00::/8"])
+        refusal = self.refusal("--proxy-protocol-from=10.0.0.0/8,10.0.0.0/33")
+        for word in ("--proxy-protocol-from", "10.0.0.0/33", "such as 10.0.0.0/8"):
+            self.assertIn(word, refusal)
+
     def test_authority(self) -> None:
         """A CA without its key, and what comes in a later version, are refused by name."""
         for words, wanted in (

@@ -17,6 +17,7 @@ from tower.conch.limits import NoRoom
 from tower.conch.transport import AgentRefused, ClientTransport
 from tower.conch.tunnel import Tunnel
 from tower.reception import Reception
+from tower.slots import Slots
 from tower.tunnelplaces import PATIENCE, TunnelPlaces
 from tower.web.frames import FrameReader, FrameWriter
 
@@ -69,11 +70,13 @@ class ReceptionTests(SynchronousTestCase):
             epoch=self.bench.clock.seconds,
         )
         self.reception.startService()
+        self.slots = Slots(self.bench.clock)
 
     def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
         """Have an agent connect; return it and what `Reception.opened` returned."""
         agent = Agent(self.bench.clock, self.host_key, self.key, token)
         near = MemoryPipe()
+        near.slot = self.slots.take(None)  # type: ignore[attr-defined]
         near.other, agent.pipe.other = agent.pipe, near
         self.pipes = (near, agent.pipe)
         settled = self.reception.opened(near, b"")
@@ -161,9 +164,10 @@ class ReceptionTests(SynchronousTestCase):
     def test_token(self) -> None:
         """A good token lets an agent in; its key does from then on, without one."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
-        for offered in (token, None):
+        for proven, offered in enumerate((token, None), 1):
             _, settled = self.connect(offered)
             self.assertIs(self.successResultOf(settled), None)
+            self.assertEqual((self.slots.proven, self.slots.unproven), (proven, 0))
             (tunnel,) = self.bench.tunnels.live("alpha")
             self.assertEqual(
                 (tunnel.fingerprint, tunnel.version, tunnel.peer, tunnel.since),
@@ -179,6 +183,7 @@ class ReceptionTests(SynchronousTestCase):
             self.successResultOf(settled)
             self.assertIsInstance(agent.failed, AgentRefused)
             self.assertEqual(self.bench.tunnels.live("alpha"), [])
+        self.assertEqual((self.slots.proven, self.slots.unproven), (0, 2))
 
     def test_disabled_meanwhile(self) -> None:
         """An agent whose cluster is disabled is turned away."""

@@ -279,7 +279,7 @@ class EndTests(Ends):
         pipe, server = self.secured(Recorder())
         pipe.finish()
         pipe.finish()
-        self.assertTrue(pipe.send(b"late"))
+        self.assertFalse(pipe.send(b"late"))
         self.muxes.pump()
         self.assertEqual((server.got, server.has_ended, server.lost), (b"", True, None))
 
@@ -401,7 +401,7 @@ class EndTests(Ends):
         self.muxes.pump()
         pipe.receiver = recorder = Recorder()
         self.assertEqual(recorder.log, [])
-        self.assertTrue(pipe.send(b"x"))
+        self.assertFalse(pipe.send(b"x"))
         pipe.finish()
         pipe.close()
         pipe.resume()

@@ -315,6 +315,27 @@ class ProducerTests(TransportTestCase):
             self.successResultOf(result)
             self.assertTrue(self.pipe.sent == data)
 
+    def test_broken(self) -> None:
+        """A producer of either kind waits on a pipe that takes nothing more, and is stopped with it."""
+        for is_pushing in (True, False):
+            self.start(Noting())
+            producer = Producer(lambda: self.transport.write(b"x"))
+            self.pipe.broken = True
+            self.transport.registerProducer(producer, streaming=is_pushing)
+            self.transport.write(b"x")
+            self.transport.write(b"x")
+            self.assertEqual(producer.told, ["pause"] if is_pushing else ["resume"])
+            self.pipe.lose()
+            self.assertEqual(producer.told[1:], ["stop"])
+
+    def test_breaks_under_it(self) -> None:
+        """A producer that was stopped because the pipe went while it wrote is not paused afterwards."""
+        producer = Producer()
+        self.transport.registerProducer(producer, streaming=True)
+        self.pipe.send = lambda data: self.pipe.lose() or False  # type: ignore[method-assign,func-returns-value]
+        self.transport.write(b"x")
+        self.assertEqual(producer.told, ["stop"])
+
     def test_one(self) -> None:
         """There is one producer at a time."""
         self.transport.registerProducer(Producer(), streaming=True)

@@ -128,7 +128,7 @@ class UplinkTests(SynchronousTestCase):
 
     def connect(self, token: str | None = None) -> Deferred[Tunnel]:
         """Begin to connect."""
-        uplink = Uplink(
+        self.uplink = Uplink(
             self.clock,
             cast(Dialer, self.dialer),
             Identity("alpha", AGENT_KEY, AgentHello("1", "pod-1", ("kubernetes",)), token),
@@ -138,7 +138,7 @@ class UplinkTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=lambda: NOW,
         )
-        return uplink.connect()
+        return self.uplink.connect()
 
     def proxy(self, *keys: KeyPair) -> Deferred[AgentPeer]:
         """Have the proxy's end run until nothing more is said."""
@@ -185,7 +185,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertTrue(self.outgoing.dialling.stopped)
 
     def test_token(self) -> None:
-        """A new agent enrols with its token."""
+        """A new agent enrols with its token, and then has it no more, even if it would be good again."""
         self.gate.enrolled.clear()
         self.gate.tokens["t0ken"] = "alpha"
         self.proxy()
@@ -193,6 +193,11 @@ class UplinkTests(SynchronousTestCase):
         self.pump()
         self.successResultOf(connected)
         self.over()
+        self.near, self.far = FakePipe(), FakePipe()
+        self.gate.enrolled.clear()
+        self.gate.tokens["t0ken"] = "alpha"
+        self.proxy()
+        self.assertIn("there was no token", self.refused(self.uplink.connect(), AgentRefused))
 
     def refused(self, connected: Deferred[Tunnel], kind: type[Exception]) -> str:
         """Return why there is no tunnel."""

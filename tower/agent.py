@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.application.service import IService, MultiService, Service
@@ -15,7 +16,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.agentoptions import ANY_HOST_KEY, V1, Options
+from tower.agentoptions import AGENT_KEY, ANY_HOST_KEY, V1, Options
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
 from tower.conch.hello import LONGEST_TEXT, AgentHello
@@ -31,8 +32,9 @@ from tower.outgoing import Outgoing
 from tower.periodic import periodic
 from tower.policy import HeadPolicy, Target, Targets, parse_address
 from tower.poller import Poller
-from tower.process import end_in_failure, raise_file_limit, settle_memory
+from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.reconnecting import Reconnecting
+from tower.selftest import check_head_policy
 from tower.statedir import StateDir
 from tower.uplink import HostKeys, Identity, Uplink
 from tower.v1.outgoing import V1Outgoing
@@ -47,7 +49,7 @@ __all__ = ["Agent", "Options", "makeService"]
 #: How often files with credentials are looked at, s.
 REFRESH = 10.0
 
-#: How often an agent without impersonation says so, s.
+#: How often an agent says again that an owner's flag is not secure, s.
 REMINDER = 600.0
 
 _ANYBODY = (
@@ -61,6 +63,14 @@ _HOW = {
 _NO_IMPERSONATION = (
     "--no-impersonation: EVERYBODY whom the proxy lets in acts in this cluster with the agent's own rights"
 )
+_ALL_IDENTITIES = (
+    "--allow-system-identities is insecure: EVERY system identity is accepted from the proxy, "
+    "system:masters included; allow single names with --allow-system-identity NAME"
+)
+
+
+#: What is said of flags that are not secure.
+_NOT_SECURE = {"no-impersonation": _NO_IMPERSONATION, "allow-system-identities": _ALL_IDENTITIES}
 
 
 class Agent(MultiService):
@@ -95,8 +105,9 @@ class Agent(MultiService):
         Hangup(reactor, self.uplink.retry_now).setServiceParent(self)  # type: ignore[no-untyped-call]
         periodic(reactor, REFRESH, self._refresh).setServiceParent(self)
         periodic(reactor, LOOK, FreedMemory().look).setServiceParent(self)
-        if options["no-impersonation"]:
-            periodic(reactor, REMINDER, lambda: self._log.critical(_NO_IMPERSONATION)).setServiceParent(self)
+        for name, text in _NOT_SECURE.items():
+            if options[name]:
+                periodic(reactor, REMINDER, partial(self._log.critical, text)).setServiceParent(self)
 
     def _connector(self, sockets: Poller, epoch: Callable[[], float]) -> Callable[[], Deferred[Tunnel]]:
         """Return what opens a tunnel by the protocol that was chosen."""
@@ -126,14 +137,14 @@ class Agent(MultiService):
         options = self._options
         return Identity(
             cluster=options["name"],
-            key=load_or_create(self._state, "agent-key"),
+            key=load_or_create(self._state, AGENT_KEY),
             hello=AgentHello(
                 __version__,
                 socket.gethostname()[:255],
                 tuple(self._targets.names),
                 server=self.member.address[:LONGEST_TEXT],
             ),
-            token=options.secret("token"),
+            token=options.secret("token") or None,
         )
 
     def _refresh(self) -> None:
@@ -150,7 +161,7 @@ class Agent(MultiService):
         self._targets = Targets(targets)
         policy = HeadPolicy(
             self.member.upstream,
-            allow_system=bool(options["allow-system-identities"]),
+            identities=options.identities,
             impersonate=not options["no-impersonation"],
         )
         return Outgoing(sockets, self.member, policy, self._targets, budget)
@@ -171,11 +182,13 @@ class Agent(MultiService):
         if self._token_is_argument:
             self._log.warn(
                 "--token shows in the process list, for everybody on this machine, and cannot be hidden; "
-                "use TOWER_TOKEN or --token-file"
+                "use --token-file or TOWER_TOKEN"
             )
         self._warn_of_v1()
-        if options["allow-system-identities"]:
-            self._log.warn("--allow-system-identities: whoever the proxy says is a cluster-admin is one here")
+        for name in options["allowed-identities"]:
+            self._log.warn(
+                "--allow-system-identity {name}: accepted from the proxy as user and as group", name=name
+            )
         raise_file_limit()
         settle_memory()
         super().startService()  # type: ignore[no-untyped-call]
@@ -249,6 +262,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+        if not options["allow-core-dumps"]:
+            forbid_dumps()
+    check_head_policy()
     state = StateDir(options.state_dir)
     state.lock()
     try:
@@ -256,5 +272,5 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     except (ConfigurationError, CannotListenError):
         state.close()
         raise
-    os.environ.pop("TOWER_TOKEN", None)
+    options.forget_secret("token")
     return agent

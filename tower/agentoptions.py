@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from tower.cluster import check_name
 from tower.conch.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
 from tower.options import (
+    ALLOW_DUMPS,
     EnvironmentOptions,
     flag,
     parameter,
@@ -24,7 +26,9 @@ from tower.options import (
     secret,
 )
 from tower.policy import parse_address, parse_target
+from tower.process import forget_variable
 from tower.publishedkeys import REASON, is_published
+from tower.systemidentities import SystemIdentities, check_allowed
 from tower.v1.registration import KUBESPHERE_SERVICE, Address
 from tower.web.pinning import NEW_CA, parse_ca_hash
 from tower.web.serverurl import ServerURL, parse_server_url
@@ -34,6 +38,9 @@ AUTO, V1, V2 = "auto", "v1", "v2"
 
 #: The flag without which nobody's credentials are sent to whoever answers.
 ANY_HOST_KEY = "insecure-v1-any-host-key"
+
+#: The file in the state directory that has the agent's private key.
+AGENT_KEY = "agent-key"
 
 _JOIN_LINE = "take it from the line that 'tower join' prints"
 _MISSING_KEY = {
@@ -63,7 +70,7 @@ class Options(EnvironmentOptions):
         parameter("name", None, "The cluster that this agent serves, as the proxy knows it."),
         parameter("proxy-server", None, "URL of the proxy: wss://HOST:PORT, or ws://HOST:PORT without TLS."),
         parameter("ca-cert", None, "PEM file with the CA of a wss:// proxy (the system's CAs).", read_file),
-        *secret("token", "Join token; shows in the process list, so rather use TOWER_TOKEN."),
+        *secret("token", "Join token; shows in the process list, so rather use --token-file."),
         parameter("state-dir", None, "Where the agent keeps its key (~/.local/state/tower-agent/NAME)."),
         parameter(
             "kubeconfig", None, "How the cluster is reached (the service account, in a pod).", read_file
@@ -92,20 +99,30 @@ class Options(EnvironmentOptions):
     optFlags: ClassVar = [
         flag(
             "allow-system-identities",
-            "Let users act as system:masters, nodes, service accounts and the like.",
+            "Allow ALL system identities: system:masters, nodes, service accounts, ...; insecure.",
         ),
         flag("no-impersonation", "Let EVERYBODY act with the agent's own rights."),
         flag(
             "insecure-v1-any-host-key",
             "Give the cluster's credentials to ANY proxy of kubesphere-v1 that answers at --proxy-server.",
         ),
+        ALLOW_DUMPS,
     ]
-    repeated = frozenset({"host-key", "ca-hash", "target"})
+    repeated = frozenset({"host-key", "ca-hash", "target", "allow-system-identity"})
     server: ServerURL
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         super().__init__(environ)
         self["host-keys"], self["ca-hashes"], self["targets"] = [], [], []
+        self["allowed-identities"] = []
+
+    def parse(self, arguments: Sequence[str]) -> None:
+        """See `EnvironmentOptions.parse`; the token is in the process's environment no longer."""
+        try:
+            super().parse(arguments)
+        finally:
+            if self._environ is os.environ:
+                forget_variable("TOWER_TOKEN")
 
     def opt_host_key(self, text: str) -> None:
         """Fingerprint of the proxy's host key, SHA256:..., from the join line.  Repeatable."""
@@ -118,6 +135,17 @@ class Options(EnvironmentOptions):
     def opt_target(self, text: str) -> None:
         """What streams may lead to besides the API server, as NAME=HOST:PORT.  Repeatable."""
         self["targets"].append(_usage(parse_target, text, "--target "))
+
+    def opt_allow_system_identity(self, text: str) -> None:
+        """System user or group that users may act as, such as system:monitoring.  Repeatable."""
+        name = _usage(check_allowed, text, "--allow-system-identity ")
+        if name not in self["allowed-identities"]:
+            self["allowed-identities"].append(name)
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as."""
+        return SystemIdentities(self["allowed-identities"], allow_all=bool(self["allow-system-identities"]))
 
     def postOptions(self) -> None:
         """Check what goes together."""
@@ -132,6 +160,7 @@ class Options(EnvironmentOptions):
         _usage(check_name, self["name"], "--name: ")
         self.server = _usage(parse_server_url, self["proxy-server"])
         self._check_authority()
+        self._check_token()
         for name, default in (("kubernetes-service", 443), ("kubesphere-service", 80)):
             if self[name]:
                 _usage(partial(parse_address, default_port=default), self[name], f"--{name} ")
@@ -162,10 +191,14 @@ class Options(EnvironmentOptions):
         if not self.secret("token"):
             raise usage.UsageError(
                 "--token is missing: kubesphere-v1 knows an agent by the cluster's token alone; "
-                "give it as TOWER_TOKEN or --token-file"
+                "give it by --token-file or as TOWER_TOKEN"
             )
-        for name in ("no-impersonation", "allow-system-identities"):
-            if self[name]:
+        for name, is_given in (
+            ("no-impersonation", self["no-impersonation"]),
+            ("allow-system-identities", self["allow-system-identities"]),
+            ("allow-system-identity", self["allowed-identities"]),
+        ):
+            if is_given:
                 raise usage.UsageError(
                     f"--{name} has no meaning with kubesphere-v1, whose proxy has the agent's credential "
                     "and decides by itself who acts with it: leave it out"
@@ -174,6 +207,15 @@ class Options(EnvironmentOptions):
             raise usage.UsageError(
                 "--target has no meaning with kubesphere-v1, which knows --kubernetes-service and "
                 "--kubesphere-service alone: leave it out"
+            )
+
+    def _check_token(self) -> None:
+        """Refuse to begin without a token and without a key: who has joined needs the key alone."""
+        if self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
+            raise usage.UsageError(
+                f"--token-file - : standard input is empty, and {self.state_dir} has no key that could have "
+                "joined: pipe the token in, as the line of 'tower join' does, or name the --state-dir of the "
+                "agent that has joined"
             )
 
     def _check_authority(self) -> None:

@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeAlias
 from attrs import field, frozen
 
 from tower.errors import Invalid
+from tower.escaping import escaped
 from tower.nodes import sshobject
 from tower.nodes.spec import SSHSpec
 from tower.records import Record, Value
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 
 #: The API group and version of clusters, as KubeSphere's Tower has it.
 API_VERSION = "cluster.kubesphere.io/v1alpha1"
@@ -33,13 +35,14 @@ class Condition:
     """One observation about a cluster.
 
     :ivar type: such as ``AgentAvailable``.
+    :ivar message: for people; escaped, as it may repeat a member's words.
     :ivar last_transition: when *status* last changed, s since the epoch.
     """
 
     type: str
     status: ConditionStatus
     reason: str
-    message: str
+    message: str = field(converter=escaped)
     last_transition: float
 
 
@@ -70,6 +73,11 @@ class Cluster:
     def type(self) -> ClusterType:
         """The way into it."""
         return "proxy" if self.ssh is None else "ssh"
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as, as far as it is the proxy's to say."""
+        return NONE_ALLOWED if self.ssh is None else self.ssh.identities
 
     def condition(self, kind: str) -> Condition | None:
         """Return the condition of that type, if it was ever set."""

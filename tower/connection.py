@@ -29,11 +29,13 @@ from tower.backlog import Backlog
 from tower.errors import PeerError
 from tower.lingering import Lingering
 from tower.pipes import UNHEARD, Buffer, Receiver
+from tower.slots import Slot
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
 
-#: How long a closed connection waits for a peer that takes nothing of what is still queued, s.
+#: How long a closed connection waits for a peer that takes nothing of what is still queued, and a broken one
+#: for what its peer said before, s.
 STALLED = 30.0
 
 #: Where bytes are put on their way in; see the module's docstring.
@@ -41,7 +43,8 @@ PLAIN = memoryview(bytearray(READ_SIZE))
 
 WOULD_BLOCK = (BlockingIOError, InterruptedError)
 
-_RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"  # struct linger {1, 0}
+#: Of SO_LINGER, to reset a connection by closing it: struct linger {1, 0}.
+RESET_ON_CLOSE = b"\1\0\0\0\0\0\0\0"
 
 
 class ConnectionEnded(PeerError):
@@ -58,6 +61,7 @@ class Connection:
     :param sock: connected; the connection makes it non-blocking and owns it from here on.
     :ivar bytes_in: bytes received, after decryption.
     :ivar bytes_out: bytes sent, before encryption.
+    :ivar slot: its place among all connections; released when the socket is closed or given up.
     """
 
     __slots__ = (
@@ -73,6 +77,7 @@ class Connection:
         "_finishing",
         "_patience",
         "_paused",
+        "_peer",
         "_peer_ended",
         "_reactor",
         "_reading",
@@ -83,6 +88,7 @@ class Connection:
         "_writing",
         "bytes_in",
         "bytes_out",
+        "slot",
     )
 
     def __init__(self, reactor: Any, sock: socket.socket) -> None:
@@ -106,6 +112,8 @@ class Connection:
         self._end_sent = False
         self._patience: Any = None
         self._broken: OSError | None = None
+        self._peer: IPv4Address | IPv6Address | None = None
+        self.slot: Slot | None = None
         self.bytes_in = self.bytes_out = 0
 
     # Who gets the bytes
@@ -138,8 +146,12 @@ class Connection:
         return 0 if self._backlog is None else self._backlog.size
 
     def getPeer(self) -> IPv4Address | IPv6Address:
-        """Return the address of the other side."""
-        return _address(self._socket.getpeername)
+        """Return the address of the other side: of the client, where a load balancer has told it."""
+        return self._peer or _address(self._socket.getpeername)
+
+    def comes_from(self, host: str, port: int) -> None:
+        """Have `getPeer` return this address, which a load balancer has told."""
+        self._peer = _tcp(host, port)
 
     def getHost(self) -> IPv4Address | IPv6Address:
         """Return the address of our side."""
@@ -156,12 +168,10 @@ class Connection:
     # Reading
 
     def pause(self) -> None:
-        """See `tower.pipes.Pipe.pause`; a connection that broke while we sent ends, unheard."""
+        """See `tower.pipes.Pipe.pause`."""
         self._paused = True
         if self._ready and not self._closing:
             self._stop_reading()
-        if self._broken is not None:
-            self._reactor.callLater(0, self._lost, self._broken)
 
     def resume(self) -> None:
         """See `tower.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
@@ -228,16 +238,16 @@ class Connection:
     # Sending
 
     def send(self, data: Buffer) -> bool:
-        """See `tower.pipes.Pipe.send`; after `finish` or `close` *data* is dropped."""
+        """See `tower.pipes.Pipe.send`."""
         if self._closed or self._closing or self._finishing:
-            return True
+            return False
         size = len(data)
         self.bytes_out += size
         sent = 0
         if self._ready and self._backlog is None:
             sent = self._transmit(data)
             if self._fd < 0 or self._end_sent:
-                return True  # it was lost under this
+                return False  # it was lost under this
         if sent < size:
             if self._backlog is None:
                 self._backlog = Backlog()
@@ -262,7 +272,8 @@ class Connection:
     def _cannot_send(self, error: OSError) -> None:
         """Send no more; a peer that went while we sent may have said why, so hear it out first.
 
-        Whether it said all nobody can tell any more, so that does not count as its end.
+        Whether it said all nobody can tell any more, so that does not count as its end.  There is a limit to
+        that: a receiver that pauses now may wait for something that comes only when it hears of the end.
         """
         self._drop_backlog()
         if self._paused or self._peer_ended or self._closing or not self._ready:
@@ -270,6 +281,7 @@ class Connection:
             return
         self._broken = error.with_traceback(None)  # its frames would hold us
         self._finishing = self._end_sent = True
+        self._patience = self._reactor.callLater(STALLED, self._lost, self._broken)
         if self._writing:
             self._writing = False
             self._reactor.removeWriter(self)
@@ -362,8 +374,9 @@ class Connection:
         """Be gone, but for the socket: it is closed when the peer has read all."""
         self._shut()
         if not self._closed:
+            slot, self.slot = self.slot, None
             self._release()
-            Lingering(self._reactor, self._socket)
+            Lingering(self._reactor, self._socket, slot)
             self._tell(ConnectionEnded("closed on our side"))
 
     def _discard(self) -> None:
@@ -384,7 +397,7 @@ class Connection:
         if self._closed:
             return
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
         except OSError:
             pass  # it is about to be closed anyway
         self._lost(ConnectionEnded("aborted on our side"))
@@ -420,6 +433,9 @@ class Connection:
             patience.cancel()
         self._drop_backlog()
         self._fd = -1
+        if self.slot is not None:
+            self.slot.release()
+            self.slot = None
 
     def _tell(self, reason: Exception) -> None:
         receiver, self.receiver = self._receiver, UNHEARD
@@ -431,5 +447,9 @@ def _address(name: Callable[[], Any]) -> IPv4Address | IPv6Address:
         host, port = name()[:2]
     except (OSError, ValueError):  # it is closed, or of a family without ports
         return IPv4Address("TCP", "0.0.0.0", 0)
+    return _tcp(host, port)
+
+
+def _tcp(host: str, port: int) -> IPv4Address | IPv6Address:
     kind = IPv6Address if ":" in host else IPv4Address
     return kind("TCP", host, port)

@@ -63,7 +63,9 @@ class TunnelEndpoint:
                 # over its TLS whoever writes acts as the agent, and nobody would look at what he writes
                 raise ConnectError(string=f"{self._target} of {self._cluster} takes requests, no streams")
             channel: Pipe = await tunnel.open(self._target)
-        except (ClusterUnreachable, StreamRefused, TunnelLost) as e:
+        except StreamRefused as e:
+            raise ConnectError(string=e.told_by(f"the agent of {self._cluster}")) from e
+        except (ClusterUnreachable, TunnelLost) as e:
             raise ConnectError(string=str(e)) from e
         return channel, b""
 

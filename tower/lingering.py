@@ -9,6 +9,8 @@ from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from tower.slots import Slot
+
 #: How long to wait for the peer's end before the socket is closed, s.
 LINGER = 2.0
 
@@ -26,14 +28,18 @@ class Lingering:
 
     :param reactor: an ``IReactorFDSet`` and ``IReactorTime``, which holds us for as long as it takes.
     :param sock: its sending side is shut down; ours from here on.
+    :param slot: of the connection, if it has one; released with the socket.
     """
 
-    __slots__ = ("_fd", "_reactor", "_socket", "_timer")
+    __slots__ = ("_fd", "_reactor", "_slot", "_socket", "_timer")
 
-    def __init__(self, reactor: Any, sock: socket.socket) -> None:
+    def __init__(self, reactor: Any, sock: socket.socket, slot: Slot | None = None) -> None:
         self._reactor = reactor
         self._socket = sock
         self._fd = sock.fileno()
+        self._slot = slot
+        if slot is not None:
+            slot.owner = self
         self._timer = reactor.callLater(LINGER, self._let_go)
         reactor.addReader(self)
 
@@ -56,6 +62,10 @@ class Lingering:
             pass  # the peer is gone, one way or another
         self._let_go()
 
+    def abort(self) -> None:
+        """Close now: the slot is needed."""
+        self._let_go()
+
     def connectionLost(self, reason: Failure) -> None:
         """Note that the reactor lost the descriptor or is shutting down."""
         self._let_go()
@@ -68,3 +78,5 @@ class Lingering:
             self._timer.cancel()
         self._fd = -1
         self._socket.close()
+        if self._slot is not None:
+            self._slot.release()

@@ -4,8 +4,9 @@
 else that listens through a reactor's ``listenTCP`` works with it unchanged.
 
 When no descriptor is left, Twisted's port takes each new connection to close it at once, and logs that three
-times.  Ours stops a little earlier, leaves connections to the kernel, which has them wait, looks again from
-time to time, and says so once.
+times.  Ours aborts the oldest connection that has proven nothing (`tower.slots`).  If there is none, or no
+slots are kept, it leaves connections to the kernel, which has them wait, looks again from time to time, and
+says so once.
 """
 
 from __future__ import annotations
@@ -17,15 +18,19 @@ import ssl
 from collections.abc import Callable
 from typing import Any
 
+from attrs import frozen
 from twisted.internet import tcp
 from twisted.internet.interfaces import IDelayedCall, IListeningPort
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.connection import Connection
+from tower.balancers import Arrival, Balancers
+from tower.connection import RESET_ON_CLOSE, Connection
 from tower.pipes import Receiver
 from tower.process import are_scarce, is_scarce
+from tower.proxyprotocol import Origin
+from tower.slots import Slot, Slots, source_of
 from tower.tlsconnection import TLSConnection
 
 #: Connections taken in one go, before others get their turn.
@@ -73,14 +78,33 @@ class ConnectionFactory(Factory):
         return _Accepted(self._accept)
 
 
+@frozen
+class Admission:
+    """What all ports of a program share.
+
+    :ivar slots: of their connections.
+    :ivar balancers: who tells where connections come from.
+    """
+
+    slots: Slots
+    balancers: Balancers
+
+    def sweep(self) -> None:
+        """Log what there is to tell; to be called once a second."""
+        self.slots.sweep()
+        self.balancers.sweep()
+
+
 class Port(tcp.Port):
     """Twisted's port with another `doRead`: see the module."""
 
     _log = Logger()
 
-    def __init__(self, tls: ssl.SSLContext | None, *arguments: Any) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, admission: Admission | None, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._tls = tls
+        self._admission = admission
+        self._arrivals: set[Arrival] = set()
         self._clock: Any = self.reactor
         self._again: IDelayedCall | None = None
         self._complained: float | None = None
@@ -95,17 +119,53 @@ class Port(tcp.Port):
                 self._took_all()
                 return
             except OSError as e:
-                if e.errno in _EXHAUSTED:
+                if e.errno in _EXHAUSTED and not self._make_room():
                     self._pause(os.strerror(e.errno))
                     return
                 continue  # that one was gone before we took it
-            scarce = is_scarce(sock.fileno())
+            scarce = is_scarce(sock.fileno()) and not self._make_room()
             self._take(sock, address)
             if scarce:
                 self._pause(os.strerror(errno.EMFILE))
                 return
 
+    def _make_room(self) -> bool:
+        """Abort two unproven connections for a new one, so that scarce descriptors become fewer."""
+        if self._admission is None:
+            return False
+        slots = self._admission.slots
+        return any([slots.evict(), slots.evict()])
+
     def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        admission = self._admission
+        if admission is None:
+            self._connect(sock, address, None)
+            return
+        host = address[0]
+        by_balancer = admission.balancers.include(host)
+        slot = admission.slots.take(None if by_balancer else source_of(host))
+        if slot is None:
+            _reset(sock)
+        elif by_balancer:
+            self._arrivals.add(Arrival(self._clock, sock, address, slot, self._arrived, self._not_arrived))
+        else:
+            self._connect(sock, address, slot)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        """Go on with a connection whose load balancer has told where it comes from."""
+        self._arrivals.discard(arrival)
+        if arrival.origin is not None:
+            arrival.slot.count_for(source_of(arrival.origin.host))
+        self._connect(arrival.socket, arrival.address, arrival.slot, arrival.origin)
+
+    def _not_arrived(self, arrival: Arrival, reason: str) -> None:
+        self._arrivals.discard(arrival)
+        if reason and self._admission is not None:
+            self._admission.balancers.failed(arrival.address[0], reason)
+
+    def _connect(
+        self, sock: socket.socket, address: tuple[Any, ...], slot: Slot | None, origin: Origin | None = None
+    ) -> None:
         factory: Any = self.factory
         try:
             accepted = factory.buildProtocol(self._buildAddr(address[:2]))  # type: ignore[no-untyped-call]
@@ -115,7 +175,13 @@ class Port(tcp.Port):
                 connection = TLSConnection(self._clock, sock, self._tls)
         except OSError:
             sock.close()  # reset before we took it
+            if slot is not None:
+                slot.release()
             return
+        if slot is not None:
+            connection.slot, slot.owner = slot, connection
+        if origin is not None:
+            connection.comes_from(origin.host, origin.port)
         try:
             accepted.makeConnection(connection)
         except Exception:  # noqa: BLE001 (whatever it is, the next connection may be better)
@@ -137,7 +203,8 @@ class Port(tcp.Port):
             )
 
     def _resume(self) -> None:
-        if are_scarce(self.socket.fileno()):
+        unproven = 0 if self._admission is None else self._admission.slots.unproven
+        if not unproven and are_scarce(self.socket.fileno()):
             self._again = self._clock.callLater(PAUSE, self._resume)
             return
         self._again = None
@@ -153,15 +220,22 @@ class Port(tcp.Port):
         if self._again is not None:
             self._again.cancel()
             self._again = None
+        for arrival in list(self._arrivals):
+            arrival.abort()
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
 
 class ConnectionReactor:
-    """:param tls: what connections are wrapped in, if anything."""
+    """:param tls: what connections are wrapped in, if anything.
+    :param admission: decides who stays when there is not room for all; None: newcomers wait.
+    """
 
-    def __init__(self, reactor: Any, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, reactor: Any, tls: ssl.SSLContext | None = None, admission: Admission | None = None
+    ) -> None:
         self._reactor = reactor
         self._tls = tls
+        self._admission = admission
 
     def listenTCP(
         self, port: int, factory: Factory, backlog: int = 1024, interface: str = ""
@@ -170,7 +244,7 @@ class ConnectionReactor:
 
         :raise twisted.internet.error.CannotListenError: the port is taken or may not be bound.
         """
-        listening = Port(self._tls, port, factory, backlog, interface, self._reactor)
+        listening = Port(self._tls, self._admission, port, factory, backlog, interface, self._reactor)
         listening.startListening()
         return listening
 
@@ -180,3 +254,11 @@ def listen(
 ) -> IListeningPort:
     """Listen on *port* of *interface* and give each connection to *accept*; see `ConnectionReactor`."""
     return ConnectionReactor(reactor, tls).listenTCP(port, ConnectionFactory(accept), interface=interface)
+
+
+def _reset(sock: socket.socket) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    except OSError:
+        pass  # it is closed next
+    sock.close()

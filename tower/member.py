@@ -203,11 +203,9 @@ class Member:
 
     def _built(self, access: KubeAccess, last: _Upstream | None) -> _Upstream:
         if access.proxy_url:
-            raise ConfigurationError(
-                f"proxy-url {access.proxy_url!r}: the agent reaches the API server directly, without a proxy"
-            )
+            raise ConfigurationError("proxy-url: the agent reaches the API server directly, without a proxy")
         if _PRINTABLE.fullmatch(access.server) is None:
-            raise ConfigurationError(f"server {access.server!r} is not a URL like https://HOST:PORT")
+            raise ConfigurationError("server is not a URL like https://HOST:PORT")
         parts = urlsplit(access.server)
         scheme = parts.scheme
         host, port = parts.hostname or "", parts.port or _PORTS[scheme]

@@ -20,6 +20,7 @@ from tower.connecting import ConnectFailed
 from tower.policy import HeadPolicy, Upstream
 from tower.policy import Refusal as Refused
 from tower.resumption import Resumption
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.tlshandshake import TLSHandshake
 from tower.web.status import Refusal
 from tower.web.upstream import Channel
@@ -32,9 +33,9 @@ class MemberDoor:
     :param context: verifies the API server; None: it has no TLS.
     :param server_name: the name that its certificate must have.
     :param upstream: returns what heads need now.
-    :param allow_system: let users act as the system's own identities; see `tower.policy.HeadPolicy`.
+    :param identities: the cluster's own users and groups; see `tower.policy.HeadPolicy`.
     :param impersonate: False lets everybody act with the credential's own rights.
-    :param why_not: the cure, behind a refusal because of *allow_system*.
+    :param why_not: the cure, behind a refusal because of *identities*.
     :ivar draining: set it when another door took its place: what goes on through this one may end, but no
         request begins there any more.
     """
@@ -49,7 +50,7 @@ class MemberDoor:
         upstream: Callable[[], Upstream],
         resumption: Resumption,
         *,
-        allow_system: bool = False,
+        identities: SystemIdentities = NONE_ALLOWED,
         impersonate: bool = True,
         why_not: str,
     ) -> None:
@@ -58,9 +59,7 @@ class MemberDoor:
         self._server_name = server_name
         self._upstream = upstream
         self._resumption = resumption
-        self._policy = HeadPolicy(
-            upstream, allow_system=allow_system, impersonate=impersonate, why_not=why_not
-        )
+        self._policy = HeadPolicy(upstream, identities=identities, impersonate=impersonate, why_not=why_not)
 
     def secure(self, channel: Channel) -> Deferred[Any]:
         """Return *channel* with the API server's TLS up in it, if it has TLS.

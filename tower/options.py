@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeAlias
 
@@ -22,6 +23,7 @@ from twisted.python.reflect import accumulateClassList
 
 import tower
 from tower.errors import ConfigurationError
+from tower.escaping import escaped
 from tower.quantities import (
     format_duration,
     is_wildcard,
@@ -36,9 +38,10 @@ from tower.quantities import (
     read_secret_file,
     read_size,
 )
-from tower.verbosity import log_output, observer, read_modules, read_verbosity
+from tower.verbosity import log_output, observer, read_modules, read_verbosity, syslog_observer
 
 __all__ = [
+    "ALLOW_DUMPS",
     "EnvironmentOptions",
     "OptionError",
     "flag",
@@ -137,8 +140,19 @@ def secret(name: str, doc: str) -> list[Parameter]:
     """
     return [
         parameter(name, None, doc),
-        parameter(f"{name}-file", None, f"File that holds what --{name} would say.", read_secret_file),
+        parameter(
+            f"{name}-file",
+            None,
+            f"File that holds what --{name} would say; -: standard input.",
+            read_secret_file,
+        ),
     ]
+
+
+#: Both programs' flag; see `tower.process.forbid_dumps`.
+ALLOW_DUMPS = flag(
+    "allow-core-dumps", "Let core dumps, and other programs of this user, have what is in memory, with keys."
+)
 
 
 class EnvironmentOptions(usage.Options):
@@ -202,13 +216,16 @@ class EnvironmentOptions(usage.Options):
     def postOptions(self) -> None:
         """Have twistd log as much as ``--v`` says; call this when you override it."""
         parent: Any = self.parent
-        if parent is None or parent.get("logger") or parent.get("syslog"):
+        if parent is None or parent.get("logger"):
             return
         finish = parent.postOptions
 
         def install() -> None:
             finish()  # it takes --logger for the name of something to import, so ours comes after it
-            parent["logger"] = self.log_observer
+            if parent.get("syslog"):
+                parent["logger"] = partial(syslog_observer, parent.get("prefix", ""))
+            else:
+                parent["logger"] = self.log_observer
 
         parent.postOptions = install
 
@@ -220,16 +237,20 @@ class EnvironmentOptions(usage.Options):
     def secret(self, name: str) -> str | None:
         """Return the secret *name*: its flag, its file's content, its variable, or its variable's file.
 
-        What was given by flag goes before what was given by the environment.
+        What was given by flag goes before what was given by the environment.  Empty: there was nothing at
+        standard input.  None: there is none, or it was forgotten.
         """
         names = (name, f"{name}-file")
         for source in ("flag", "environment"):
             for key in names:
                 if self.given.get(key) == source:
                     value = self[key]
-                    assert isinstance(value, str)
-                    return value.strip()
+                    return None if value is None else str(value).strip()
         return None
+
+    def forget_secret(self, name: str) -> None:
+        """Keep the secret *name* no longer; whoever needs it has it."""
+        self[name] = self[f"{name}-file"] = None
 
     def log_observer(self) -> ILogObserver:
         """Return what logs as ``--v`` says, to where twistd's own options say, else to standard output."""
@@ -335,4 +356,4 @@ def one_line(error: BaseException) -> str:
             f"cannot listen on {error.interface or '*'} port {error.port} ({reason}): "
             "stop what uses it, or choose another"
         )
-    return " ".join(str(error).split())
+    return escaped(" ".join(str(error).split()))

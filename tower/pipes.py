@@ -4,6 +4,10 @@ A `Pipe` is one end of a two-way byte stream: a socket (`tower.connection.Connec
 a tunnel (`tower.conch.channel.Channel`).  Its owner gives it a `Receiver`.  Flow control is one rule:
 who cannot place bytes pauses the pipe they come from, and a paused channel gives no window credit, so
 that the sender at the far end stops.
+
+A sender goes on while `Pipe.send` returns True.  So a pipe that takes nothing any more, because it broke or
+was finished, closed or aborted, returns False.  It never calls `Receiver.drained`: `Receiver.closed` is the
+end.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ class Receiver(Protocol):
         """The other side will send no more (FIN, SSH EOF); called at most once."""
 
     def drained(self) -> None:
-        """There is room again; called after a `Pipe.send` that returned False."""
+        """There is room again; called after a `Pipe.send` that returned False, by a pipe that still sends."""
 
     def closed(self, reason: Exception) -> None:
         """The pipe is gone both ways; called exactly once, and last."""
@@ -59,13 +63,17 @@ class Pipe(Protocol):
     receiver: Receiver
 
     def send(self, data: Buffer) -> bool:
-        """Send *data*, never refusing it; what cannot go now is copied.
+        """Send *data*; what cannot go now is copied.
 
-        :return: False when the caller should stop until `Receiver.drained`.
+        A pipe that is broken, finished, closed or aborted drops it and returns False, and `Receiver.drained`
+        does not come any more.  `Receiver.closed` does, in time where the pipe broke; but what waits for a
+        paused receiver comes before it.
+
+        :return: False when the caller should stop until `Receiver.drained` or `Receiver.closed`.
         """
 
     def finish(self) -> None:
-        """Send the end of our side once everything queued has gone (half close)."""
+        """Send the end of our side once everything queued has gone (half close); `send` takes no more."""
 
     def close(self) -> None:
         """Flush what is queued, then close both ways."""
@@ -91,7 +99,7 @@ class Lender(Pipe, Protocol):
     """A pipe that lends the place where bytes to be sent may be put; a channel of a tunnel is one."""
 
     def lease(self) -> memoryview | None:
-        """Return that place, or None: then wait for `Receiver.drained`."""
+        """Return that place, or None, which is what False is from `send`."""
 
     def commit(self, size: int) -> None:
         """Send the first *size* bytes of it."""

@@ -13,6 +13,9 @@ from typing import NamedTuple, Protocol
 from attrs import frozen
 
 from tower.errors import ConfigurationError, TowerError
+from tower.headfields import FORM, RefusedHead, check_fields
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
+from tower.web.paths import has_dot_segment, leaves_prefix
 
 #: `Rewritten.length` of a body in chunks: its end is found by following its framing.
 CHUNKED = -1
@@ -23,22 +26,19 @@ KUBERNETES = "kubernetes"
 #: The target that leads to the member's KubeSphere, which speaks plain HTTP and has a login of its own.
 KUBESPHERE = "kubesphere"
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_VALUE = rb"[\t -~\x80-\xff]*+"
-_SYSTEM = rb"system:(?:masters|node|kube-|serviceaccount)"
+_LINE = re.compile(rb"(?!CONNECT )[A-Z]+ (/[!\"$-~]*) HTTP/1\.1\r\n")
+# The same for most: "%", "\\" and ";" are in the query alone, and no segment of the path begins with a dot.
+_PATH = rb"[!\"$&-\-/-:<->@-\[\]-~]*"
+_PLAIN_LINE = re.compile(
+    rb"(?!CONNECT )[A-Z]+ /" + _PATH + rb"(?:(?<!/)\." + _PATH + rb")*"
+    rb"(?: HTTP/1\.1\r\n|\?[!\"$-~]* HTTP/1\.1\r\n)"
+)  # fmt: skip
 
-# Fields that decide whose request it is, where its body ends, or what an intermediary before the API
-# server strips (a field that Connection names): they have their place in the canonical order or none.
-_PLACED = (
-    rb"(?i:impersonate[-_]|x[-_]remote[-_]|authorization:|content-length:|transfer-encoding:"
-    rb"|host:|connection:|upgrade:)"
-)
-_REST = rb"(?:(?!" + _PLACED + rb")" + _TOKEN + rb"++: " + _VALUE + rb"\r\n"
-# A raw stream in which HTTP goes on (h2c) would take requests past this check.
-_UPGRADE = rb"|(?i:upgrade): (?!(?i:h2|http|tls))[!#-+\--~]++\r\n|(?i:connection: (upgrade))\r\n)*+"
+_LENGTH = b"Content-Length: "
+_LONGEST_LENGTH = 18  # digits
+_CHUNKED = b"Transfer-Encoding: chunked\r\n"
 
-_REQUEST_LINE = rb"(?!CONNECT )[A-Z]++ /[!-~]*+ HTTP/1\.1\r\n"
-_LINE = re.compile(_REQUEST_LINE)
+_EVERY = SystemIdentities(allow_all=True)
 
 #: Fields of requests without a body that are known to be good: how many, and of what length at the most, B.
 KNOWN_FIELDS = 256
@@ -51,34 +51,6 @@ _TOLD_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
 
 _TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 _TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
-
-
-def _canonical(identity: bytes) -> re.Pattern[bytes]:
-    """Return the one form of head that is accepted; groups: length, chunked, who, upgrade, host, upgrade."""
-    rest = _REST + _UPGRADE
-    return re.compile(
-        _REQUEST_LINE + rb"(?:Content-Length: ([0-9]{1,18}+)\r\n|(Transfer-Encoding: chunked)\r\n)?+"
-        rb"(Impersonate-User: " + identity + _VALUE + rb"\r\n"
-        rb"(?:Impersonate-Group: " + identity + _VALUE + rb"\r\n"
-        rb"|Impersonate-(?:Uid|Extra-"
-        + _TOKEN
-        + rb"++): "
-        + _VALUE
-        + rb"\r\n)*+)"
-        + rest
-        + rb"(Host: "
-        + _VALUE
-        + rb"\r\n)"
-        + rest
-        + rb"\r\n"
-    )
-
-
-_ANYBODY = _canonical(rb"[!-~\x80-\xff]")
-_NO_SYSTEM = _canonical(rb"(?!" + _SYSTEM + rb")[!-~\x80-\xff]")
-_IS_SYSTEM = re.compile(rb"(?i:impersonate-(?:user|group)):[\t ]*(" + _SYSTEM + rb"[^\r\n]*)")
-_USERS = re.compile(rb"\r\n(?i:impersonate-user)[\t ]*:[\t ]*([^\r\n]*)")
-_CREDENTIALS = re.compile(rb"\r\n(?i:authorization)[\t ]*:")
 
 
 class Rewritten(NamedTuple):
@@ -129,25 +101,27 @@ class HeadPolicy:
 
     :param upstream: asked anew for each request, so that a rotated token counts at once; see
         `tower.member.Member.upstream`.
-    :param allow_system: let users act as `system:masters`, nodes, control plane and service accounts.
+    :param identities: the cluster's own users and groups, as which only those act whom its owner lets.
     :param impersonate: False drops the users' identity: all act with the agent's own rights.
-    :param why_not: the reason, or the cure, behind a refusal because of *allow_system*.
+    :param why_not: the reason, or the cure, behind a refusal because of *identities*.
     """
 
     def __init__(
         self,
         upstream: Callable[[], Upstream],
         *,
-        allow_system: bool = False,
+        identities: SystemIdentities = NONE_ALLOWED,
         impersonate: bool = True,
-        why_not: str = "the agent's flag --allow-system-identities would",
+        why_not: str = "the agent's flag --allow-system-identity NAME would",
     ) -> None:
         self._upstream = upstream
         self._last: Upstream | None = None
+        self._identities = identities if impersonate else _EVERY
         self._impersonate = impersonate
         self._why_not = why_not
-        self._pattern = _ANYBODY if allow_system or not impersonate else _NO_SYSTEM
-        self._known: dict[bytes, bytes] = {}  # fields that match, and what is sent in their place to `_last`
+        self._known: dict[
+            bytes, bytes
+        ] = {}  # fields that are good, and what is sent in their place to `_last`
         self.refused = 0
 
     def rewrite(self, head: bytes) -> Rewritten | Refusal:
@@ -160,61 +134,95 @@ class HeadPolicy:
         if upstream is not self._last:
             self._known.clear()
             self._last = upstream
-        first = _LINE.match(head)
-        if first is None:
-            return self._refusal(head)
-        end, told = first.end(), b""
+        first = _PLAIN_LINE.match(head)
+        told = b""
+        if first is not None and not upstream.prefix:
+            end = first.end()
+            line = head[:end]
+        else:
+            try:
+                line = _checked_line(head, upstream.prefix)
+            except RefusedHead as e:
+                return self._refusal(str(e))
+            end = len(line)
+            line = line.replace(b" ", b" " + upstream.prefix, 1)
         if head[2 - _TOLD_SIZE : 2 - _TOLD_SIZE + len(_AUDIT_ID)] == _AUDIT_ID:
             last = _TOLD.fullmatch(head, len(head) - _TOLD_SIZE)
             if last is not None:
                 told, head = last[1], head[: last.start(1)] + b"\r\n"
-        line = head[:end] if not upstream.prefix else head[:end].replace(b" ", b" " + upstream.prefix, 1)
         fields = self._known.get(head[end:])
         if fields is not None:
             return Rewritten(b"%b%b%b" % (line, told, fields) if told else line + fields)
-        match = self._pattern.fullmatch(head)
-        if match is None:
-            return self._refusal(head)
-        length, chunked, _, before, _, after = match.groups()
-        start, stop = match.span(5)
-        who, rest = match.span(3)
-        fields = b"%b%b%b%b%b\r\n" % (
-            head[end:who],
-            head[who if self._impersonate else rest : start],
+        try:
+            framing, length, stop = _read_framing(head, end)
+            fields, upgrade = self._checked(head[stop:])
+        except RefusedHead as e:
+            return self._refusal(str(e))
+        return Rewritten(b"%b%b%b%b" % (line, told, framing, fields), length, upgrade)
+
+    def _checked(self, block: bytes) -> tuple[bytes, bool]:
+        """Return what is sent in place of the fields *block*, and whether they ask for an upgrade.
+
+        :raise RefusedHead: they are not sent on.
+        """
+        fields = self._known.get(block)
+        if fields is not None:
+            return fields, False
+        checked = check_fields(block, self._identities, self._why_not)
+        upstream = self._last
+        assert upstream is not None
+        identity = checked.identity if self._impersonate else []
+        fields = b"%b%b%b%b\r\n" % (
+            b"\r\n".join([*identity, *checked.before, b""]),
             upstream.host_line,
-            head[stop:-2],
+            b"\r\n".join([*checked.after, b""]),
             upstream.credential_line,
         )
-        upgrade = bool(before or after)
-        if not (length or chunked or upgrade) and len(head) - end <= LONGEST_KNOWN:
+        if not checked.upgrade and len(block) <= LONGEST_KNOWN:
             if len(self._known) >= KNOWN_FIELDS:
                 self._known.clear()
-            self._known[head[end:]] = fields
-        return Rewritten(line + told + fields, int(length) if length else CHUNKED if chunked else 0, upgrade)
+            self._known[block] = fields
+        return fields, checked.upgrade
 
-    def _refusal(self, head: bytes) -> Refusal:
+    def _refusal(self, text: str) -> Refusal:
         self.refused += 1
-        return Refusal(self._reason(head))
+        return Refusal(text)
 
-    def _reason(self, head: bytes) -> str:
-        """Say what is wrong with a head that did not match; never quotes a credential."""
-        if _CREDENTIALS.search(head):
-            return (
-                "the request carries a credential of its own; the agent adds its own and passes on no other"
-            )
-        users = _USERS.findall(head)
-        if not users or not users[0].strip():
-            return (
-                "the request names no user to act as (Impersonate-User); "
-                "the agent's own rights are lent to nobody"
-            )
-        if len(users) > 1:
-            return "the request names more than one user to act as (Impersonate-User)"
-        system = _IS_SYSTEM.search(head) if self._pattern is _NO_SYSTEM else None
-        if system:
-            name = "".join(filter(str.isprintable, system.group(1)[:100].decode("ascii", "replace")))
-            return f'the owner of this cluster lets nobody act as "{name}"; {self._why_not}'
-        return "the head of the request is not in the form that tower-v2 prescribes"
+
+def _checked_line(head: bytes, prefix: bytes) -> bytes:
+    """Return the request line of *head*.
+
+    :param prefix: what goes in front of the path.
+    :raise RefusedHead: it is not sent on.
+    """
+    match = _LINE.match(head)
+    if match is None:
+        raise RefusedHead(FORM)
+    if has_dot_segment(match[1]):
+        raise RefusedHead("the path of the request has a dot segment")
+    if prefix and leaves_prefix(match[1]):
+        raise RefusedHead(
+            "the path of the request has an empty segment or a backslash, which may lead out of the path "
+            "of the server in the kubeconfig"
+        )
+    return match[0]
+
+
+def _read_framing(head: bytes, start: int) -> tuple[bytes, int, int]:
+    """Return the line at *start* that says how long the body is, if it does; the length; where it ends.
+
+    :raise RefusedHead: it is no length.
+    """
+    if head.startswith(_LENGTH, start):
+        stop = head.find(b"\r\n", start) + 2
+        digits = head[start + len(_LENGTH) : stop - 2]
+        if not digits.isdigit() or len(digits) > _LONGEST_LENGTH:
+            raise RefusedHead(FORM)
+        return head[start:stop], int(digits), stop
+    if head.startswith(_CHUNKED, start):
+        stop = start + len(_CHUNKED)
+        return _CHUNKED, CHUNKED, stop
+    return b"", 0, start
 
 
 class TargetRefused(TowerError):

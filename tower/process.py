@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import errno
 import gc
 import os
 import resource
 import sys
+from itertools import count, takewhile
 from typing import Any
 
 #: Allocations between two looks for cyclic garbage: connections leave none behind, so look seldom.
@@ -15,6 +17,33 @@ _GC_THRESHOLDS = (50_000, 20, 100)
 
 #: Open files that connections leave to everything else: the records, keys, a health page.
 RESERVE = 16
+
+
+#: Of prctl(2): whether memory may be dumped, and looked at by who has the same user id.
+_PR_SET_DUMPABLE = 4
+
+
+def forbid_dumps() -> None:
+    """Keep what is in our memory out of core dumps, and from other programs of our user (ptrace(2)).
+
+    From then on what is below ``/proc/PID`` is root's, but for ourselves.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def forget_variable(name: str) -> None:
+    """Take a variable out of the environment, and its bytes out of ``/proc/PID/environ``.
+
+    To remove it is not enough for that: what the program was started with stays where it is in its memory.
+    """
+    begin = os.fsencode(f"{name}=")
+    environment = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    for address in takewhile(bool, map(environment.__getitem__, count())) if environment else ():
+        entry = ctypes.string_at(address)
+        if entry.startswith(begin):
+            ctypes.memset(address + len(begin), 0, len(entry) - len(begin))
+    os.environ.pop(name, None)
 
 
 def raise_file_limit() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from pathlib import Path
 from typing import Any
 
 from twisted.application.internet import TCPServer
@@ -17,27 +18,32 @@ from tower import __version__
 from tower.adminaccess import LOOK, AdminAccess
 from tower.auditlog import AuditCollector, open_audit_log
 from tower.availability import Availability
+from tower.balancers import Balancers
 from tower.budget import Budget
 from tower.clock import TimeOfDay, count_steadily
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
-from tower.listening import ConnectionFactory, ConnectionReactor
+from tower.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.given import ensure, read_access
 from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
 from tower.nodes.nodecluster import Surroundings
+from tower.nodes.nodefiles import DIRECTORY, NodeFiles
 from tower.options import OptionError, one_line, one_line_errors
 from tower.periodic import periodic
 from tower.policy import join_address
 from tower.poller import Poller
-from tower.process import end_in_failure, raise_file_limit, settle_memory
+from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.proxyoptions import Options
 from tower.proxyrecords import ProxyRecords
 from tower.proxytrust import ProxyTrust
 from tower.quantities import is_wildcard
 from tower.reception import Reception
 from tower.revocation import Revocation
+from tower.selftest import check_head_policy
 from tower.serving import RENEWAL_PERIOD
+from tower.slotmetrics import SlotsCollector
+from tower.slots import Slots
 from tower.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.config import KUBESPHERE_V1
@@ -63,6 +69,9 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
 
         count_steadily(reactor)
+        if not options["allow-core-dumps"]:
+            forbid_dumps()
+    check_head_policy()
     for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
         if options[name] is not None:
             _check_free(name, options[host], options[name])
@@ -114,6 +123,8 @@ class Proxy(MultiService):
         self._records = ProxyRecords(options, state, reactor, self._day)
         self._admin = self._admin_access()
         self._budget = Budget(options["buffer-budget"])
+        self._slots = Slots(reactor, options["max-connections"], options["max-connections-per-address"])
+        self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         self._tunnels = Tunnels(reactor, self._day.seconds)
         self._reception = Reception(
             self._sockets,
@@ -136,6 +147,7 @@ class Proxy(MultiService):
             self._tunnels,
             self._nodes,
             self._budget,
+            self._admission,
             AgentEndpoint(reactor, self._welcomes()).accept,
             lambda: self._ready,
             self._audit_log,
@@ -180,8 +192,18 @@ class Proxy(MultiService):
             self._budget,
             self._day.seconds,
             self._options["keepalive"],
+            self._node_files(),
         )
         return NodeClusters(around, self._records.clusters)
+
+    def _node_files(self) -> NodeFiles:
+        options = self._options
+        files = NodeFiles(
+            Path(options["node-files"] or self._state.path / DIRECTORY).absolute(), options.given_cluster
+        )
+        named = (options["secrets-key-file"], options["ca-key"])
+        files.prepare(self._state.path, *(Path(name) for name in named if name))
+        return files
 
     def startService(self) -> None:
         """Start; the ports open once the records and the admin's kubeconfig are in order."""
@@ -228,7 +250,7 @@ class Proxy(MultiService):
             periodic(reactor, PURGE, records.purge),
         ]
         if options["metrics-port"] is not None:
-            registry = registry_of(TunnelCollector(self._nodes.readings))
+            registry = registry_of(TunnelCollector(self._nodes.readings), SlotsCollector(self._slots))
             if self._audit_log is not None:
                 registry.register(AuditCollector(self._audit_log))
             services.append(MetricsPort(reactor, registry, options["metrics-host"], options["metrics-port"]))
@@ -249,7 +271,7 @@ class Proxy(MultiService):
             self._options[name],
             ConnectionFactory(gateway.accept),
             interface=self._options["host"],
-            reactor=ConnectionReactor(self._sockets, tls),
+            reactor=ConnectionReactor(self._sockets, tls, self._admission),
         )
         return port
 

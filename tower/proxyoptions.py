@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from twisted.python import usage
 
+from tower.balancers import read_networks
 from tower.nodes.options import NodeOptions
 from tower.options import (
+    ALLOW_DUMPS,
     OptionError,
     Parameter,
     flag,
@@ -23,6 +25,12 @@ from tower.options import (
 )
 from tower.web.auditformats import FORMATS
 from tower.web.kubesphereport import OFFSET
+
+#: One address may by default have this part of all connections, unauthenticated.
+SHARE = 10
+
+#: How many one may have where the number of connections has no limit.
+DEFAULT_SHARE = 1000
 
 _LATER = "comes with the store in a host cluster, which this version does not have: leave it out"
 
@@ -71,6 +79,26 @@ class Options(NodeOptions):
         parameter(
             "max-tunnels-per-cluster", 64, "Tunnels of one cluster's agents; 0: any number.", read_count
         ),
+        parameter(
+            "max-connections",
+            10_000,
+            "Connections at one time, over all ports, agents included; 0: as many as open files allow.",
+            read_count,
+        ),
+        parameter(
+            "max-connections-per-address",
+            None,
+            "Unauthenticated connections of one address (IPv6: /64), by default a tenth of "
+            "--max-connections; 0: any number.",
+            read_count,
+        ),
+        parameter(
+            "proxy-protocol-from",
+            None,
+            "Addresses or CIDRs of load balancers, comma-separated: each of their connections, to any port, "
+            "must begin with a PROXY protocol header (v1 or v2).",
+            read_networks,
+        ),
         parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
         parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
         parameter(
@@ -82,6 +110,11 @@ class Options(NodeOptions):
         parameter("kubesphere-host", "127.0.0.1", "Address that those listen on.", read_host),
         parameter(
             "secrets-key-file", None, "Key that seals secrets in the records (secrets.key in --state-dir)."
+        ),
+        parameter(
+            "node-files",
+            None,
+            "Directory of the files that clusters of type ssh may name (node-files in --state-dir).",
         ),
         parameter(
             "audit-log-path",
@@ -103,6 +136,7 @@ class Options(NodeOptions):
             "Let EVERY user of a cluster with an old agent act as that agent.",
         ),
         flag("v1-open-ports", "Let EVERYBODY into the ports of clusters with old agents, as it used to be."),
+        ALLOW_DUMPS,
         flag("leader-elect", "Not yet: one leader among several proxies."),
     ]
 
@@ -115,11 +149,22 @@ class Options(NodeOptions):
             raise OptionError("leader-elect", "true", _LATER)
         if (self["ca-cert"] is None) != (self["ca-key"] is None):
             raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
+        self._check_connections()
         self._check_ports()
         self._check_kubesphere()
         for name in ("v1-open-ports", "v1-no-impersonation"):
             if self[name] and self["require-v2"]:
                 raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
+
+    def _check_connections(self) -> None:
+        """Refuse a share that is none, and set the default one."""
+        name, whole = "max-connections-per-address", self["max-connections"]
+        if self[name] is None:
+            self[name] = max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+        elif whole and self[name] >= whole:
+            raise OptionError(
+                name, str(self[name]), f"is not below --max-connections {whole}: give less, or 0"
+            )
 
     def _check_ports(self) -> None:
         """Refuse a port that two are to have."""

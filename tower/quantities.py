@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import sys
 from decimal import Decimal
 from pathlib import Path
 
@@ -65,7 +66,9 @@ def parse_duration(text: str) -> float:
     if text == "0":
         return 0.0
     if len(text) > _DURATION_LIMIT:
-        raise ValueError(f"is no duration: {len(text)} characters are too many, give 10s, 1h30m or the like")
+        raise ValueError(
+            f"is no duration: {len(text)} characters are too many, give one such as 10s or 1h30m"
+        )
     total, end = Decimal(0), 0
     while part := _DURATION_PART.match(text, end):
         total += Decimal(part[1]) * _DURATION_UNITS[part[2]]
@@ -169,18 +172,39 @@ def read_file(text: str) -> Path:
 
 
 def read_secret_file(text: str) -> str:
-    """Return the secret that a file holds, without blanks and line ends around it."""
+    """Return the secret that a file holds, without blanks and line ends around it.
+
+    ``-`` is standard input up to its end, which may be empty: a program that is started again has read it
+    before.
+    """
     try:
-        with Path(text).open("rb") as file:
-            data = file.read(SECRET_FILE_LIMIT + 1)
+        data = _read_input() if text == "-" else _read_some(text)
         secret = data.decode().strip()
     except OSError as e:
         raise ValueError(f"cannot be read ({e.strerror}): name a file that can") from e
     except UnicodeDecodeError:
         raise ValueError("holds no text: name the file with the secret alone in it") from None
-    if not secret or len(data) > SECRET_FILE_LIMIT:
+    if (not secret and text != "-") or len(data) > SECRET_FILE_LIMIT:
         raise ValueError("is empty or too large: name the file with the secret alone in it")
     return secret
+
+
+def _read_some(path: str) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(SECRET_FILE_LIMIT + 1)
+
+
+def _read_input() -> bytes:
+    """Return what comes by standard input; nothing if that is closed."""
+    if sys.stdin is None:  # its descriptor may be another file's by now
+        return b""
+    if sys.stdin.isatty():
+        raise ValueError("is a terminal: pipe the secret in, as with 'printf %s SECRET |', or name a file")
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as file:
+        data = b""
+        while len(data) <= SECRET_FILE_LIMIT and (part := file.read(SECRET_FILE_LIMIT + 1)):
+            data += part
+    return data
 
 
 def is_wildcard(host: str) -> bool:

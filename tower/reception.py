@@ -17,9 +17,11 @@ from tower.conch.keys import KeyPair
 from tower.conch.timers import Wheel
 from tower.conch.transport import AgentPeer, ServerTransport
 from tower.conch.tunnel import Tunnel
+from tower.escaping import reported
 from tower.jointokens import JoinTokens
 from tower.news import News, Summary
 from tower.pipes import Pipe
+from tower.slots import prove
 from tower.tunnelplaces import Entrance, TunnelPlaces
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
@@ -133,7 +135,7 @@ class Reception(Service):
         self._open[tunnel] = None
         tunnel.lost.addCallback(self._gone, tunnel)
         settled = ready.addCallback(welcome, tunnel).addCallbacks(
-            self._admit, self._not_let_in, callbackArgs=(tunnel,), errbackArgs=(tunnel,)
+            self._admit, self._not_let_in, callbackArgs=(tunnel, pipe), errbackArgs=(tunnel,)
         )
         tunnel.start(leftover)
         return settled
@@ -147,19 +149,20 @@ class Reception(Service):
         tunnel.server = peer.hello.server.encode()
         return tunnel, self._gate.refusal(peer.name, peer.fingerprint)
 
-    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel) -> None:
+    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel, pipe: Pipe) -> None:
         live, refusal = welcomed
         if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
             return
         self._news.tell(
-            "agent of {cluster} connected from {peer}, key {key}, version {version}, {protocol}",
+            "agent of {cluster} connected from {peer}, key {key}, {protocol}; {told}",
             cluster=live.name,
             peer=live.peer,
             key=live.fingerprint,
-            version=live.version,
             protocol=live.protocol,
+            told=reported(f"the agent of {live.name}", f"version {live.version}"),
         )
+        prove(pipe)
         self._open[tunnel] = live
         self._tunnels.add(live)
 

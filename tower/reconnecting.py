@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from tower.conch.limits import NoRoom
 from tower.conch.tunnel import Tunnel
 from tower.errors import TowerError
+from tower.escaping import reported
 from tower.web.dial import Backoff
 
 #: How often a stopping agent looks whether its streams are over, s.
@@ -146,7 +147,8 @@ class Reconnecting(Service):
         tunnel.lost.addCallback(self._down, tunnel)
         if tunnel in self._live:
             self._state = "connected"
-            self._log.info("connected to {peer}, version {version}", peer=tunnel.peer, version=tunnel.version)
+            told = reported("the proxy", f"version {tunnel.version}")
+            self._log.info("connected to {peer}; {told}", peer=tunnel.peer, told=told)
         for old in list(self._live)[:-_MOST_TUNNELS]:
             self._log.warn("{peer} drained more than {most} tunnels", peer=old.peer, most=_MOST_TUNNELS - 1)
             old.abort()

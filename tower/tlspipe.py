@@ -171,31 +171,31 @@ class TLSPipe:
     # Sending
 
     def send(self, data: Buffer) -> bool:
-        """See `tower.pipes.Pipe.send`; after `finish` or `close` *data* is dropped."""
+        """See `tower.pipes.Pipe.send`."""
         if self._shut:
-            return True
+            return False
         if self._transmit(data):
             return True
         self._full = True
         return False
 
     def _transmit(self, data: Buffer) -> bool:
-        """Encrypt and send; return whether there is room for more, or nobody to send to."""
+        """Encrypt and send; return whether there is room for more."""
         size = len(data)
         encrypt, send = self._session.encrypt, self._pipe.send
         try:
             if size <= PIECE:
-                return send(encrypt(data)) or self._reason is not None
+                return send(encrypt(data))
             roomy = True
             with memoryview(data) as view:
                 for start in range(0, size, PIECE):
                     roomy = send(encrypt(view[start : start + PIECE]))
                     if self._reason is not None:
-                        return True
+                        return False
             return roomy
         except ssl.SSLError as e:
             self._broke(TLSFailed(reason_of(e)))
-            return True
+            return False
 
     def drained(self) -> None:
         """The pipe has room again."""

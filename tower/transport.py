@@ -161,8 +161,8 @@ class PipeTransport:
                 self._pull()
         elif not self._full:
             self._full = True
-            if producer is not None and self._streaming:
-                producer.pauseProducing()
+            if self._producer is not None and self._streaming:
+                self._producer.pauseProducing()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
         """Send the pieces as one."""

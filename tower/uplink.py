@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -151,6 +151,8 @@ class Uplink:
         return opened
 
     def _open_up(self, proxy: ProxyPeer, tunnel: Tunnel) -> Tunnel:
+        if self._identity.token is not None:  # the key alone lets us in from now on
+            self._identity = evolve(self._identity, token=None)
         dialling = self._outgoing.for_tunnel()
         tunnel.lost.addCallback(self._stop, dialling)
         tunnel.open_up(

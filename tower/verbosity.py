@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from twisted.logger import (
     FilteringLogObserver,
     ILogFilterPredicate,
     ILogObserver,
+    LegacyLogObserverWrapper,
+    LogEvent,
     LogLevel,
     LogLevelFilterPredicate,
+    eventAsText,
+    formatEvent,
     textFileLogObserver,
 )
 from twisted.python.logfile import LogFile
+from zope.interface import implementer
+
+from tower.escaping import escaped
 
 #: From this ``--v`` on Tower's own debugging is logged, and from the other one that of the libraries too.
 DEBUG = 4
@@ -51,8 +58,44 @@ def predicate(verbosity: int, modules: dict[str, int]) -> ILogFilterPredicate:
 
 
 def observer(out: TextIO, verbosity: int, modules: dict[str, int]) -> ILogObserver:
-    """Return an observer that writes to *out* what these levels ask for."""
-    return FilteringLogObserver(textFileLogObserver(out), [predicate(verbosity, modules)])
+    """Return an observer that writes to *out* what these levels ask for, an event a line; see `escaped`."""
+    return FilteringLogObserver(_Escaping(textFileLogObserver(out)), [predicate(verbosity, modules)])
+
+
+def syslog_observer(prefix: str) -> ILogObserver:
+    """Return an observer that writes to syslog as twistd's ``--syslog`` does, an event a line."""
+    from twisted.python.syslog import SyslogObserver  # there is no syslog on some platforms
+
+    emit: Any = SyslogObserver(prefix).emit
+    return _Escaping(LegacyLogObserverWrapper(emit))
+
+
+@implementer(ILogObserver)
+class _Escaping:
+    """Passes events on as texts in which nothing but the lines of a traceback is a line of its own."""
+
+    def __init__(self, observer: ILogObserver) -> None:
+        self._observer = observer
+
+    def __call__(self, event: LogEvent) -> None:
+        text = formatEvent(event)
+        # an event of twisted.python.log has its traceback in its text
+        lines = text.strip("\n").split("\n") if event.get("failure") is not None else [text]
+        if "log_failure" in event:
+            failure = {"log_failure": event["log_failure"]}
+            traceback = eventAsText(failure, includeTimestamp=False, includeSystem=False)
+            lines += traceback.strip("\n").split("\n")
+        if not any(lines):
+            return
+        plain = {key: event[key] for key in _PASSED_ON if key in event}
+        plain["log_format"], plain["log_said"] = "{log_said}", "\n".join(map(escaped, lines))
+        if "log_system" in event:
+            plain["log_system"] = escaped(str(event["log_system"]))
+        self._observer(plain)
+
+
+#: What an event keeps beside its text.
+_PASSED_ON = ("log_time", "log_level", "log_namespace", "syslogPriority", "syslogFacility")
 
 
 def log_output(logfile: str | None, nodaemon: bool) -> TextIO:

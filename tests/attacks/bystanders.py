@@ -4,8 +4,8 @@ Three users send a request every `PERIOD`: one on a new connection each time, on
 one that writes.  A request that is late makes the next ones late, and the latency of each is counted from
 when it was due, so that one long stall cannot hide behind many quick answers.
 
-A fourth asks the backend directly, without Tower.  What that takes is the machine's, not Tower's, and is added
-to the bounds a few times over, since a request through Tower passes through more processes.
+A fourth asks the backend directly, without Tower.  What that takes is the machine's, not Tower's, and is
+added to the bounds a few times over, since a request through Tower passes through more processes.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@
 | ``slow`` | ``--sockets`` send a byte of a head every second |
 | ``handshakes`` | ``--rate`` TLS handshakes a second, each on a new connection |
 | ``upgrades`` | ``--rate`` WebSocket upgrades of an agent a second, which say nothing more |
+| ``nonsense`` | ``--rate`` of these a second that say what is no SSH |
 | ``requests`` | ``--sockets`` ask ``--path`` again and again, ``--rate`` times a second in all (0: at once) |
 
-With ``--again`` whoever is cut off comes again.
+With ``--again`` whoever is cut off comes again, after ``--pause`` s.
 """
 
 from __future__ import annotations
@@ -150,6 +151,19 @@ class Flood:
 
         await self._at_rate(one)
 
+    async def nonsense(self) -> None:
+        """Come in as an agent does, and speak no SSH."""
+        frame = b"\x82\x8a" + bytes(4) + b"nonsense\r\n"
+
+        async def one() -> None:
+            with contextlib.suppress(*_GONE):
+                reader, writer = await self._connect()
+                writer.write(UPGRADE + frame * 30)
+                await reader.read()
+                writer.transport.abort()
+
+        await self._at_rate(one)
+
     async def requests(self) -> None:
         """Ask on kept connections."""
         request = b"GET %b HTTP/1.1\r\nHost: t\r\n\r\n" % self._options.path.encode()
@@ -178,7 +192,7 @@ class Flood:
         async def endless() -> None:
             while True:
                 await one()
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(self._options.pause)
 
         return endless
 
@@ -224,6 +238,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rate", type=int, default=100)
     parser.add_argument("--path", default="/healthz")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--pause", type=float, default=0.01)
     parser.add_argument("--tls", action="store_true")
     parser.add_argument("--again", action="store_true")
     return parser.parse_args()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
+from tests.integration.programs import Program
+
 from .case import AttackTestCase
 
 MIB = 2**20
-SETTLED = 10.0  # s after the attackers' end in which the proxy has nothing to do any more
-IDLE = 0.5  # s of CPU that it may use meanwhile, in `WATCHED`
-WATCHED = 2.0  # s
+WATCHED = 3.0  # s after the attackers' end
+IDLE = 1.0  # s of CPU that the proxy may use then
 
 
 class PipeliningTests(AttackTestCase):
@@ -15,18 +18,34 @@ class PipeliningTests(AttackTestCase):
 
     def pipeline(self, port: int, sockets: int, size: int, *options: str) -> None:
         """Attack a port; users work on, and nothing is left to do once the attackers have gone."""
+        proxy = self.tower.proxy
         with self.bystanders() as users:
             users.until(20)
-            attack = self.attack("pipeline", port, f"--sockets={sockets}", f"--bytes={size}", "--again", *options)
+            attack = self.attack("pipeline", port, f"--sockets={sockets}", f"--bytes={size}", *options)
             users.until(60)
             attack.kill()
-            users.until(40)
-        self.assertNotIn("Traceback", self.tower.proxy.output())
+        before = cpu(proxy)
+        time.sleep(WATCHED)
+        self.assertLess(cpu(proxy) - before, IDLE)
+        with self.bystanders() as users:
+            users.until(20)
+        self.assertNotIn("Traceback", proxy.output())
 
     def test_plain_port(self) -> None:
-        """100 sockets on the plain port."""
+        """100 sockets on the plain port, which come again when they are cut off."""
+        self.pipeline(self.tower.port, 100, 64 * MIB, "--again")
+
+    def test_once(self) -> None:
+        """100 sockets that send all they have to send once."""
         self.pipeline(self.tower.port, 100, 64 * MIB)
 
     def test_front_door(self) -> None:
         """40 sockets over TLS."""
-        self.pipeline(self.tower.secure_port, 40, 32 * MIB, "--tls")
+        self.pipeline(self.tower.secure_port, 40, 32 * MIB, "--tls", "--again")
+
+
+def cpu(program: Program) -> float:
+    """Return the CPU time that a program has used, s."""
+    with open(f"/proc/{program.pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100

@@ -148,14 +148,19 @@ class JoinTests(CommandTestCase):
     def test_line(self) -> None:
         """Standard output is exactly the one line that scripts rely on."""
         self.add("alpha")
-        said = self.good("join", "alpha")
-        pattern = (
-            r"env TOWER_TOKEN=tower-[A-Za-z0-9_-]{43} twistd --pidfile= -n tower-agent --name alpha "
-            r"--proxy-server wss://tower\.example\.org:8443 --host-key SHA256:h{43} "
-            r"--ca-hash sha256:[0-9a-f]{64}\n"
+        agent = (
+            r"twistd --pidfile= -n tower-agent --name alpha --proxy-server wss://tower\.example\.org:8443 "
+            r"--host-key SHA256:h{43} --ca-hash sha256:[0-9a-f]{64}"
         )
-        self.assertIsNotNone(re.fullmatch(pattern, said), said)
-        self.assertIn(HOST_KEY, said)
+        token = "tower-[A-Za-z0-9_-]{43}"
+        for words, pattern in (
+            ((), rf"printf %s {token} \| {agent} --token-file -\n"),
+            (("--format", "command"), rf"printf %s {token} \| {agent} --token-file -\n"),
+            (("--format", "env"), rf"env TOWER_TOKEN={token} {agent}\n"),
+        ):
+            said = self.good("join", "alpha", *words)
+            self.assertIsNotNone(re.fullmatch(pattern, said), said)
+            self.assertIn(HOST_KEY, said)
 
     def test_options(self) -> None:
         """Time to live and uses reach the token."""

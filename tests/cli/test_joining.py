@@ -208,6 +208,7 @@ class OptionTests(V1Case):
             (("join", "alpha", "--ca-file", "x"), "--ca-file"),
             (("join", "alpha", "--image", "x"), "--image"),
             (("join", "alpha", "--format", "manifest"), "--protocol v1"),
+            ((*V1, "--format", "env"), "--protocol v2"),
             (("join", "alpha", "--protocol", "v3"), "--protocol"),
             (("join", "alpha", "--token", OLD), "--token"),
         ):

@@ -70,6 +70,7 @@ class AddTests(NodesTestCase):
             *("--ssh-known-hosts", "/keys/known", "--node-address-types", "InternalIP,Hostname"),
             *("--ssh-port", "24", "--kubelet-port", "0", "--kubelet-certificate-authority", "/keys/ca"),
             *("--target", "db=10.1.0.5:5432", "--target", "web=w:80", "--allow-system-identities"),
+            *("--allow-system-identity", "system:monitoring", "--allow-system-identity", "kube:admin"),
             *("--port", "6003", "--ssh-key-type", "rsa"),
         )
         self.assertEqual(
@@ -87,6 +88,7 @@ class AddTests(NodesTestCase):
                 kubelet_authority="/keys/ca",
                 targets={"db": "10.1.0.5:5432", "web": "w:80"},
                 allow_system=True,
+                allowed_identities=("system:monitoring", "kube:admin"),
             ),
         )
         self.assertEqual(self.beta().kubernetes_port, 6003)
@@ -102,11 +104,11 @@ class AddTests(NodesTestCase):
         )
 
     def test_relative_paths(self) -> None:
-        """Paths count from where the command runs."""
-        self.least[5] = "id"
+        """Names count from the proxy's directory; with a dot before them, from where the command runs."""
+        self.least[5] = "beta/id"
         spec = self.added("--ssh-known-hosts", "../known", "--nodes-file", "./n")
         here = os.getcwd()
-        self.assertEqual((spec.key_file, spec.nodes_file), (f"{here}/id", f"{here}/n"))
+        self.assertEqual((spec.key_file, spec.nodes_file), ("beta/id", f"{here}/n"))
         self.assertEqual(spec.known_hosts, f"{os.path.dirname(here)}/known")
 
     def test_kubeconfig_with_files(self) -> None:
@@ -143,6 +145,7 @@ class AddTests(NodesTestCase):
             (self.least[:-2], ("needs --member-kubeconfig",)),
             (("--ssh-user", "u"), ("--ssh-user is for clusters of type ssh", "--type ssh")),
             (("--no-allow-system-identities",), ("--allow-system-identities is for",)),
+            (("--allow-system-identity", "kube:admin"), ("--allow-system-identity is for",)),
             (("--member-kubeconfig", "k"), ("--member-kubeconfig is for",)),
         ):
             said = self.bad("cluster", "add", "beta", *words)
@@ -224,6 +227,35 @@ class SetTests(NodesTestCase):
         self.assertEqual(self.spec(), evolve(changed, ssh_port=22, allow_system=True))
         self.good("cluster", "set", "beta", "--no-allow-system-identities")
         self.assertFalse(self.spec().allow_system)
+
+    def test_identities(self) -> None:
+        """Names of the system take the place of those before; an empty one takes all away."""
+        first = self.added("--allow-system-identity", "system:monitoring")
+        self.assertIn("users may act as system:monitoring", self.good("cluster", "show", "beta"))
+        self.good("cluster", "set", "beta", "--ssh-user", "core")
+        self.assertEqual(self.spec(), evolve(first, user="core"))
+        for words, names in (
+            (("kube:admin", "system:admin"), ("kube:admin", "system:admin")),
+            (("", "system:nodes"), ("system:nodes",)),
+            (("",), ()),
+        ):
+            flags = [word for name in words for word in ("--allow-system-identity", name)]
+            self.good("cluster", "set", "beta", *flags)
+            self.assertEqual(self.spec().allowed_identities, names)
+        self.assertNotIn("Identities:", self.good("cluster", "show", "beta"))
+
+    def test_bad_identities(self) -> None:
+        """What is not a system identity, or comes twice, is refused by the flag's name."""
+        self.added()
+        for names, text in (
+            (("jane",), "--allow-system-identity[0]: 'jane' is not a system identity"),
+            (("system:authenticated",), "'system:authenticated' needs no permission"),
+            (("system:node:*",), "in full"),
+            (("kube:admin", "kube:admin"), "--allow-system-identity[1]: 'kube:admin': is given twice"),
+        ):
+            flags = [word for name in names for word in ("--allow-system-identity", name)]
+            self.assertIn(text, self.bad("cluster", "set", "beta", *flags))
+        self.assertEqual(self.spec().allowed_identities, ())
 
     def test_another_source(self) -> None:
         """Who lists the nodes now takes the place of who did before; an empty list leaves it to the API."""

@@ -38,7 +38,7 @@ class OutputTests(SynchronousTestCase):
 
     def test_terminals(self) -> None:
         """What terminals would obey is not passed on to them, whoever said it."""
-        self.assertEqual(output.pairs([("A", "\x1b[31mred\x07\u00fc")]), "A:  \ufffd[31mred\ufffd\u00fc")
+        self.assertEqual(output.pairs([("A", "\x1b[31mred\x07\u00fc")]), "A:  \\x1b[31mred\\x07\u00fc")
         self.assertNotIn("\x1b", output.columns(("A",), [("\x1b]0;x",)]))
 
     def test_structured(self) -> None:

@@ -295,15 +295,14 @@ class ConfigTests(FakeCase):
         """What is wrong is said with file and line."""
         form = "instance is not of the form 'NAME HOST:PORT [stopped]'"
         for text, error in {
-            "[fake]\n\ninstance = a": f"f:3: {form}: 'a'",
-            "[fake]\ninstance = a h:1 running": f"f:2: {form}: 'a h:1 running'",
-            "[fake]\ninstance = ../a h:1": f"f:2: {form}: '../a h:1'",
-            "[fake]\ninstance": f"f:2: {form}: ''",
-            "[fake]\ninstance = a h:0": "f:2: instance a: 'h:0' is not host:port",
-            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: there are two instances 'a'",
-            "[fake]\ndelay = 5": "f:2: delay is no duration: give numbers with units, such as 10s, 1h30m, "
-            "500ms or 1d",
-            "[fake]\nauthorized-keys = keys/%h": "f:2: authorized-keys needs an absolute path, not 'keys/%h'",
+            "[fake]\n\ninstance = a": f"f:3: {form}",
+            "[fake]\ninstance = a h:1 running": f"f:2: {form}",
+            "[fake]\ninstance = ../a h:1": f"f:2: {form}",
+            "[fake]\ninstance": f"f:2: {form}",
+            "[fake]\ninstance = a h:0": "f:2: the instance's address is not HOST:PORT",
+            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: there is an instance of that name already",
+            "[fake]\ndelay = 5": "f:2: delay is no duration like 1.5s or 2m",
+            "[fake]\nauthorized-keys = keys/%h": "f:2: authorized-keys needs an absolute path",
         }.items():
             self.assertEqual(self.why_not(text), error)
 

@@ -83,16 +83,18 @@ class SectionTests(GcfgCase):
         self.assertEqual((section.text("x"), section.text("y"), section.flag("z")), ("1", "two words", True))
 
     def test_bad_headers(self) -> None:
-        """What is wrong with a header is said with its line, and with what is there instead."""
+        """What is wrong with a header is said with its line, and without its text."""
         for text, error in {
             "[": "cloud.conf:1: behind [ a section's name is expected, not the end of the line",
-            "\n[1a]": "cloud.conf:2: behind [ a section's name is expected, not '1'",
-            "[a": 'cloud.conf:1: behind [a comes ] or a "subsection" in quotes, not the end of the line',
-            "[a.b]": "cloud.conf:1: behind [a comes ] or a \"subsection\" in quotes, not '.'",
-            '[a ""]': 'cloud.conf:1: a subsection needs a name: use [a] instead of [a ""]',
+            "\n[1a]": "cloud.conf:2: behind [ a section's name is expected, not another character",
+            "[a": 'cloud.conf:1: behind the name of a section comes ] or a "subsection" in quotes, '
+            "not the end of the line",
+            "[a.b]": 'cloud.conf:1: behind the name of a section comes ] or a "subsection" in quotes, '
+            "not another character",
+            '[a ""]': 'cloud.conf:1: a subsection needs a name: leave the "" out',
             '[a "b]\nx=1': "cloud.conf:1: a quote is not closed",
             '[a "\\q"]': 'cloud.conf:1: a backslash stands before " and \\, and nothing else',
-            "[a] x = 1": "cloud.conf:1: nothing but a comment may stand behind [a]: 'x'",
+            "[a] x = 1": "cloud.conf:1: nothing but a comment may stand behind a [section]",
             "x = 1": "cloud.conf:1: a [section] header has to come first",
         }.items():
             self.assertEqual(self.why_not(text), error, text)
@@ -143,19 +145,19 @@ class ValueTests(GcfgCase):
     def test_bad_lines(self) -> None:
         """What is wrong is said with its line, and never shows a value."""
         for text, error in {
-            "[s]\n=1": "cloud.conf:2: a key or a [section] is expected, not '='",
-            "[s]\n1a=1": "cloud.conf:2: a key or a [section] is expected, not '1'",
-            "[s]\npassword hunter2": "cloud.conf:2: '=' is expected behind 'password'; "
+            "[s]\n=1": "cloud.conf:2: a key or a [section] is expected, not another character",
+            "[s]\n1a=1": "cloud.conf:2: a key or a [section] is expected, not another character",
+            "[s]\npassword hunter2": "cloud.conf:2: '=' is expected behind a key; "
             "names are letters, digits and hyphens",
-            "[s]\nclient_secret=hunter2": "cloud.conf:2: '=' is expected behind 'client'; "
+            "[s]\nclient_secret=hunter2": "cloud.conf:2: '=' is expected behind a key; "
             "names are letters, digits and hyphens",
-            '[s]\na=1\npassword="hunter2\n': "cloud.conf:3: a quote is not closed in the value of password",
+            '[s]\na=1\npassword="hunter2\n': "cloud.conf:3: a quote is not closed in a value",
             "[s]\npassword=hunter2\\x": 'cloud.conf:2: a backslash stands before the end of the line or ",'
-            " and nothing else in the value of password",
+            " and nothing else in a value",
             "[s]\nkey=a\\": 'cloud.conf:2: a backslash stands before the end of the line or ",'
-            " and nothing else in the value of key",
+            " and nothing else in a value",
             '[s]\nkey="a\\\nb"': 'cloud.conf:2: a backslash stands before n, t, " and \\,'
-            " and nothing else in the value of key",
+            " and nothing else in a value",
             "[s]\n\nkey=\0": "cloud.conf:3: a NUL character",
         }.items():
             self.assertEqual(self.why_not(text), error, text)
@@ -187,12 +189,12 @@ class ReadingTests(GcfgCase):
         self.assertFalse(section.flag("absent"))
 
     def test_bad_flags(self) -> None:
-        """What is no truth is shown, unless it may be a secret."""
+        """What is no truth is told by its key, and not shown."""
         self.assertEqual(
             self.wrong("multizone = maybe", lambda s: s.flag("multizone")),
-            "cloud.conf:2: multizone is neither true nor false: 'maybe'",
+            "cloud.conf:2: multizone is neither true nor false",
         )
-        for key in ("use-token", "SecretKey", "password"):
+        for key in ("use-token", "zone"):
             self.assertNotIn("hunter2", self.wrong(f"{key} = hunter2", methodcaller("flag", key)))
 
     def test_numbers(self) -> None:
@@ -246,16 +248,16 @@ class ReadingTests(GcfgCase):
         self.assertNotIn("hunter2", repr(read("[s]\npassword = hunter2").section("s")))
 
     def test_unknown(self) -> None:
-        """Each unknown section and key is one warning with file and line, and no value."""
+        """Each unknown section and key is one warning with file and line, and without its text."""
         sections = read('[Global]\nzone = a\nzoen = hunter2\nzoen = b\n[x]\ny = 1\n[O "p"]\nurl = 1\nq\n')
         with captured_logs() as logs:
             sections.warn_about_unknown({"global": ("Zone",), "o": ("url",)})
         self.assertEqual(
             [event["log_format"].format(**event) for event in logs],
             [
-                "cloud.conf:3: there is no zoen in [global]: it is ignored",
-                "cloud.conf:5: there is no section [x]: it is ignored",
-                "cloud.conf:9: there is no q in [o]: it is ignored",
+                "cloud.conf:3: there is no such key in [global]: it is ignored",
+                "cloud.conf:5: there is no such section: it is ignored",
+                "cloud.conf:9: there is no such key in [o]: it is ignored",
             ],
         )
 

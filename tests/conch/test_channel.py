@@ -247,7 +247,7 @@ class SendingTests(ChannelTestCase):
         self.channel.finish()
         self.assertIsNone(self.channel.lease())
         self.assertFalse(self.pair.near.wire.wants_turn)
-        self.assertTrue(self.channel.send(b"dropped"))
+        self.assertFalse(self.channel.send(b"dropped"))
         self.pair.pump()
         self.assertEqual((self.far.got, self.far.log), (b"", ["ended"]))
 
@@ -442,7 +442,7 @@ class EndTests(ChannelTestCase):
             first.send(BULK)
             first.finish()
             first.finish()
-            self.assertTrue(first.send(b"dropped"))
+            self.assertFalse(first.send(b"dropped"))
             self.pair.pump()
             self.assertTrue(far.got == BULK)
             self.assertEqual(far.log, ["received", "ended"])
@@ -453,6 +453,20 @@ class EndTests(ChannelTestCase):
             self.assertTrue(near.got == BULK[::-1])
             self.assertEqual(near.log[-2:], ["ended", "closed"])
             self.assert_free()
+
+    def test_close_behind_the_end(self) -> None:
+        """Who closes behind its end, with bytes still queued, is seen to end first: that is no cut."""
+        self.other.pause()
+        self.channel.send(BULK)
+        self.channel.finish()
+        self.channel.close()
+        self.pair.pump()
+        self.assertEqual(self.near.log, [])
+        self.other.resume()
+        self.pair.pump()
+        self.assertTrue(self.far.got == BULK)
+        self.assertEqual((self.near.log, self.far.log), (["closed"], ["received", "ended", "closed"]))
+        self.assert_free()
 
     def test_end_while_paused(self) -> None:
         """The end waits behind bytes that wait, and for the receiver."""
@@ -547,7 +561,7 @@ class EndTests(ChannelTestCase):
         self.pair.pump()
         self.assertEqual(self.far.log, [])
         self.assertTrue(self.other.is_closed)
-        self.assertTrue(self.other.send(b"dropped"))
+        self.assertFalse(self.other.send(b"dropped"))
         self.other.resume()
         self.assertEqual((self.far.got, self.far.log), (b"last", ["received", "ended", "closed"]))
         self.assert_free()
@@ -594,7 +608,7 @@ class EndTests(ChannelTestCase):
         def all_of_it() -> None:
             for action in ("pause", "resume", "finish", "close", "abort"):
                 getattr(self.other, action)()
-            self.assertTrue(self.other.send(b"x"))
+            self.assertFalse(self.other.send(b"x"))
             self.assertIsNone(self.other.lease())
 
         self.far.on["closed"] = all_of_it
@@ -615,16 +629,16 @@ class EndTests(ChannelTestCase):
         self.assertIsInstance(self.near.reason, TunnelLost)
         self.assertEqual(self.channel.queued, 0)
         self.other.resume()
-        self.assertTrue(self.channel.send(b"x"))
+        self.assertFalse(self.channel.send(b"x"))
         self.assert_free()
 
     def test_tunnel_lost_while_sending(self) -> None:
-        """The tunnel may break under a send, which then wants no pause and keeps nothing."""
+        """The tunnel may break under a send, which then keeps nothing."""
         self.channel.window_adjusted(1 << 20)
         self.pair.near.wire.commit = (  # type: ignore[method-assign]
             lambda size: self.pair.near.mux.lost(ConnectionError("cut"))
         )
-        self.assertTrue(self.channel.send(BULK))
+        self.assertFalse(self.channel.send(BULK))
         self.assertEqual((self.near.log, self.channel.queued), (["closed"], 0))
 
     def test_tunnel_lost_in_a_turn(self) -> None:

@@ -100,6 +100,7 @@ class LoadTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Write a key."""
         self.path = Path(self.mktemp())
+        self.path.touch(0o600)
         self.path.write_bytes(
             PRIVATE[RSA].private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
         )

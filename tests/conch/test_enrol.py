@@ -6,11 +6,17 @@ from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY
-from tower.conch.enrol import NotAccepted, enrol_request, method_of, publickey_request, read_claim
+from tower.conch import enrol
+from tower.conch.enrol import NotAccepted, method_of, publickey_request, read_claim
 from tower.conch.fields import Malformed
 from tower.conch.keys import KeyPair
 
 SESSION = b"s" * 32
+
+
+def enrol_request(session: bytes, cluster: str, key: KeyPair, token: str) -> bytes:
+    """Return an enrolment as it arrives."""
+    return bytes(enrol.enrol_request(session, cluster, key, token))
 
 
 class ClaimTests(SynchronousTestCase):

@@ -160,7 +160,7 @@ class HandshakeTests(ClientTestCase):
             self.far.offers = {name: [offered]}
             error = self.refused()
             self.assertIsInstance(error, NothingInCommon)
-            self.assertIn(f"its SSH server offers {offered.decode()}", str(error))
+            self.assertIn(f'its SSH server offers "{offered.decode()}', str(error))
             self.assertIn(f"({option} in its sshd_config)", str(error))
 
     def test_extensions_asked_for(self) -> None:
@@ -206,7 +206,7 @@ class HandshakeTests(ClientTestCase):
         tunnel.close("its health check failed: the API server at 10.0.0.1 is not well")
         self.far.pump()
         self.assertIn("10.0.0.1", str(lost[0]))
-        self.assertEqual(self.told(), "the peer disconnected: closed")
+        self.assertEqual(self.told(), 'the peer reports: "closed"')
 
     def test_other_key_later(self) -> None:
         """A server that shows another key at a later exchange is left."""
@@ -266,7 +266,7 @@ class TrustTests(ClientTestCase):
         self.assertIn(KEYS[RSA].fingerprint, str(error))
         self.assertIn("known_hosts:7", str(error))
         self.assertEqual((self.far.asked, len(known.asked)), ([], 1))
-        self.assertEqual(self.told(), "the peer disconnected: host key not accepted")
+        self.assertEqual(self.told(), 'the peer reports: "host key not accepted"')
 
     def test_not_let_in(self) -> None:
         """The key of a server that does not let us in is not learned."""
@@ -336,7 +336,7 @@ class AuthTests(ClientTestCase):
         self.far.extensions = extensions(b"ssh-ed25519,ssh-rsa")
         error = self.refused(key=KEYS[RSA])
         self.assertIsInstance(error, AuthRefused)
-        self.assertIn("only ssh-ed25519,ssh-rsa", str(error))
+        self.assertIn('only "ssh-ed25519,ssh-rsa"', str(error))
         self.assertIn("PubkeyAcceptedAlgorithms", str(error))
         self.assertEqual(self.far.asked, [])
 
@@ -347,12 +347,12 @@ class AuthTests(ClientTestCase):
         for word in (
             "user admin",
             f"ecdsa-sha2-nistp256 {KEYS[ECDSA_P256].fingerprint}",
-            "it offers publickey,password",
+            'it offers "publickey,password"',
             "authorized_keys",
         ):
             self.assertIn(word, str(error))
         self.assertEqual(len(self.far.asked), 1)
-        self.assertEqual(self.told(), "the peer disconnected: not let in")
+        self.assertEqual(self.told(), 'the peer reports: "not let in"')
 
     def test_no_keys(self) -> None:
         """A server that takes no keys at all."""
@@ -365,7 +365,7 @@ class AuthTests(ClientTestCase):
         """A server that wants more than a key."""
         self.far.refuse_with = failure(b"keyboard-interactive", partly=True)
         error = self.refused()
-        self.assertIn("then wants keyboard-interactive", str(error))
+        self.assertIn('then wants "keyboard-interactive"', str(error))
         self.assertIn("AuthenticationMethods", str(error))
 
     def test_banners(self) -> None:

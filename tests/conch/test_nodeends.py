@@ -42,12 +42,12 @@ class WordsTests(SynchronousTestCase):
             (
                 DONE,
                 b"Exceeded MaxStartups\r\n",
-                "it says 'Exceeded MaxStartups' and closes the connection: is there an SSH server?",
+                'it reports: "Exceeded MaxStartups" and closes the connection: is there an SSH server?',
             ),
             (
                 PeerError("no SSH version line"),
                 b"\r\nHTTP/1.1 400 Bad Request\r\nServer: x\r\n",
-                "no SSH version line: it says 'HTTP/1.1 400 Bad Request': is there an SSH server?",
+                'no SSH version line: it reports: "HTTP/1.1 400 Bad Request": is there an SSH server?',
             ),
         ):
             self.assertEqual(str(not_let_in(reason, preface, is_ssh=False)), text)
@@ -84,7 +84,7 @@ class ConnectionTests(SynchronousTestCase):
         near = self.far.pipes[0]
         near.receiver.received(memoryview(b"Exceeded Max"))
         near.receiver.received(memoryview(b"Startups\r\nand more"))
-        self.assertIn("it says 'Exceeded MaxStartups' and closes", self.hang_up(opening))
+        self.assertIn('it reports: "Exceeded MaxStartups" and closes', self.hang_up(opening))
 
     def test_before_let_in(self) -> None:
         """One that said its version and no more."""

@@ -313,7 +313,9 @@ class DialTests(TunnelTestCase):
             error = self.refused(reason, text)
             self.assertEqual(error.code, code, text)
             self.assertEqual(
-                str(error), f"node n1 (192.0.2.7:22) did not connect to 10.0.0.1:6443: {text.decode()}"
+                str(error),
+                "node n1 (192.0.2.7:22) did not connect to 10.0.0.1:6443: "
+                f'its sshd reports: "{text.decode()}"',
             )
 
     def test_prohibited(self) -> None:
@@ -515,7 +517,7 @@ class EndpointTests(TunnelTestCase):
         tunnel = self.open()
         self.far.decide = self.far.refusing(2, b"Connection refused")
         error = self.failureResultOf(self.connect(tunnel), ConnectError).value
-        self.assertIn("did not connect to 10.0.0.1:10250: Connection refused", str(error))
+        self.assertIn('did not connect to 10.0.0.1:10250: its sshd reports: "Connection refused"', str(error))
 
     def test_gone(self) -> None:
         """So is a tunnel that is not there."""

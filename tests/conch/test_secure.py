@@ -268,6 +268,20 @@ class KexTests(SynchronousTestCase):
         self.assertEqual(events, ["exchange", "keys"])
         self.assertEqual(mux.got, [(DATA, b"\x5e" + letter) for letter in (b"a", b"b", b"c")])
 
+    def test_secret(self) -> None:
+        """A secret arrives as everything else does, in its turn; where it was written nothing is left."""
+        pair = Pair()
+        pair.connect()
+        pair.client.mux = mux = Mux()
+        first, second = bytearray(b"first"), bytearray(b"second")
+        pair.server.send_secret(DATA, first)
+        pair.server.start_rekey()
+        pair.server.sendPacket(DATA, b"between")
+        pair.server.send_secret(DATA, second)
+        self.assertEqual((first, second), (bytearray(5), bytearray(6)))
+        pair.pump()
+        self.assertEqual([each for _, each in mux.got], [b"\x5efirst", b"\x5ebetween", b"\x5esecond"])
+
     def test_held_back_is_bounded(self) -> None:
         """Too much waiting for a peer that does not exchange keys ends the connection."""
         pair = Pair(limits=Limits(held=10_000))

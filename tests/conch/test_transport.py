@@ -63,7 +63,7 @@ class HandshakeTests(SynchronousTestCase):
             pair.connect()
         self.assertIsInstance(pair.lost[pair.client], AgentRefused)
         self.assertIn("mint a new one", str(pair.lost[pair.client]))
-        self.assertEqual(str(pair.lost[pair.server]), "the peer disconnected: not let in")
+        self.assertEqual(str(pair.lost[pair.server]), 'the peer reports: "not let in"')
         refused = self.failureResultOf(pair.server.ready, NotLetIn).value
         assert isinstance(refused, NotLetIn)
         self.assertEqual(refused.cluster, "alpha")
@@ -117,7 +117,7 @@ class HandshakeTests(SynchronousTestCase):
         self.assertEqual(error.fingerprint, impostor.fingerprint)
         self.assertIn("--host-key", str(error))
         self.assertEqual(gate.asked, [])
-        self.assertEqual(str(pair.lost[pair.server]), "the peer disconnected: host key not accepted")
+        self.assertEqual(str(pair.lost[pair.server]), 'the peer reports: "host key not accepted"')
         said = b"".join(data for end, data in pair.carried if end is pair.client)
         for secret in (b"alpha", TOKEN.encode(), AGENT_KEY.blob):
             self.assertNotIn(secret, said)

@@ -557,7 +557,7 @@ class EndTests(SynchronousTestCase):
         self.failureResultOf(waiting, TunnelLost)
         self.failureResultOf(pair.agent.tunnel.open("kubernetes"), TunnelLost)
         self.assertEqual(pair.clock.getDelayedCalls(), [])
-        self.assertTrue(channel.send(b"x"))
+        self.assertFalse(channel.send(b"x"))
 
     def test_before_it_is_open(self) -> None:
         """A tunnel that is not open yet has no streams."""
@@ -886,7 +886,7 @@ class TunnelMachine(RuleBasedStateMachine):
         for end in self.pair.ends:
             assert end.tunnel.inlet._buffer is None
             assert not end.tunnel.outlet.congested
-            end.pipe.lose()
+        self.pair.proxy.pipe.lose()
         assert self.pair.clock.getDelayedCalls() == []
 
 

@@ -9,7 +9,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, Gate
-from tower.conch.enrol import Claim, enrol_request, publickey_request
+from tests.conch.test_enrol import enrol_request
+from tower.conch.enrol import Claim, publickey_request
 from tower.conch.keys import KeyPair
 from tower.conch.userauth import REQUESTS, UserAuthClient, UserAuthServer
 from tower.errors import PeerError, Unauthorized
@@ -31,6 +32,10 @@ class Sent:
     def sendPacket(self, messageType: int, payload: bytes) -> None:
         """Record it."""
         self.packets.append((messageType, payload))
+
+    def send_secret(self, kind: int, payload: bytearray) -> None:
+        """Record it."""
+        self.packets.append((kind, bytes(payload)))
 
     def sendDisconnect(self, reason: int, desc: bytes) -> None:
         """Record it."""

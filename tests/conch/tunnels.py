@@ -29,6 +29,7 @@ class MemoryPipe:
     :ivar room: how much it holds before `send` says that it is full, B.
     :ivar waiting: what was sent and not carried yet.
     :ivar gone: whether it was closed, both ways.
+    :ivar broken: the other end takes nothing more, and may still say something.
     """
 
     receiver: Receiver
@@ -38,13 +39,13 @@ class MemoryPipe:
         self.waiting = bytearray()
         self.room = 200_000
         self.paused = True
-        self.gone = self._closing = self._congested = False
+        self.gone = self.broken = self._closing = self._congested = False
         self.change: Callable[[bytes], bytes] = lambda data: data
 
     def send(self, data: Buffer) -> bool:
         """See Pipe."""
-        if self.gone or self._closing:
-            return True
+        if self.gone or self.broken or self._closing:
+            return False
         self.waiting += self.change(bytes(data))
         if len(self.waiting) <= self.room:
             return True

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import h11
 import httptools
@@ -14,6 +16,7 @@ from tests.fuzz.mutation import cuts
 from tests.web.gatewaykit import FORWARDING, IDENTITY
 from tower.errors import Forbidden
 from tower.policy import HeadPolicy, Refusal
+from tower.systemidentities import is_system
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.web.canonical import plain_fields, write_fields
 from tower.web.http1 import BadHead, Fields, HeadReader, check_unfinished
@@ -31,6 +34,12 @@ class Server:
     prefix = b""
     host_line = b"Host: 10.0.0.1:6443\r\n"
     credential_line = b"Authorization: Bearer member-secret\r\n"
+
+
+class Behind(Server):
+    """One behind a path of another server."""
+
+    prefix = b"/k8s/clusters/c-abc"
 
 
 class _Collected:
@@ -165,8 +174,24 @@ def check_head(data: bytes, chance: random.Random) -> None:
     check_passed(checked.head, b"jane")
 
 
-def check_passed(head: bytes, user: bytes | None = None) -> None:
-    """What the agent sends on is read by others as one request, with our credential and one user."""
+def check_path(target: bytes, behind: bytes) -> None:
+    """However often somebody decodes a path, it has no dot segment, and behind *behind* it stays there."""
+    path = target.partition(b"?")[0]
+    if not path.startswith(behind):
+        raise Broken(f"{target!r} is not behind {behind!r}")
+    for _ in range(4):
+        if any(part in (b".", b"..") for part in re.split(rb"[/\\;]", path)):
+            raise Broken(f"{target!r} has a dot segment")
+        if behind and (b"//" in path or b"\\" in path):
+            raise Broken(f"{target!r} may lead out of {behind!r}")
+        path = unquote_to_bytes(path)
+
+
+def check_passed(head: bytes, user: bytes | None = None, behind: bytes = b"") -> None:
+    """What the agent sends on is read by others as one request, with our credential and one user.
+
+    :param behind: the path prefix of the API server.
+    """
     for meaning in (by_h11(head), by_httptools(head)):
         if meaning is None:
             continue
@@ -179,8 +204,15 @@ def check_passed(head: bytes, user: bytes | None = None) -> None:
             raise Broken(f"whose request is this? {head!r}")
         groups = [value for key, value in fields if key.replace(b"_", b"-") == b"impersonate-group"]
         for who in (*users, *groups):
-            if who.startswith((b"system:masters", b"system:node", b"system:kube-", b"system:serviceaccount")):
+            if is_system(who.decode("latin-1")):
                 raise Broken(f"somebody acts as {who!r}")
+        for key, value in fields:
+            if key == b"proxy-authorization" or (
+                key == b"sec-websocket-protocol"
+                and b"base64url.bearer.authorization.k8s.io." in value.lower()
+            ):
+                raise Broken(f"the request brings a credential: {head!r}")
+        check_path(meaning[0][1], behind)
         break
     else:
         raise Broken(f"nobody else reads what the agent sends on: {head!r}")
@@ -189,12 +221,13 @@ def check_passed(head: bytes, user: bytes | None = None) -> None:
 def check_policy(data: bytes, chance: random.Random) -> None:
     """Whatever head the agent takes has one user, no credential but the agent's, and one meaning."""
     head = data[: data.find(b"\r\n\r\n") + 4]
-    passed = HeadPolicy(Server).rewrite(head)
+    server = chance.choice((Server, Behind))
+    passed = HeadPolicy(server).rewrite(head)
     if isinstance(passed, Refusal):
         if "member-secret" in passed.text or not passed.text.isprintable():
             raise Broken(f"a refusal says {passed.text!r}")
         return
-    check_passed(passed.head)
+    check_passed(passed.head, behind=server.prefix)
     for meaning in (by_h11(passed.head), by_httptools(passed.head)):
         if meaning is not None and meaning[2] != passed.length:
             raise Broken(f"a body of {passed.length}, or of {meaning[2]}: {passed.head!r}")

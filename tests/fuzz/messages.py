@@ -60,6 +60,7 @@ Host: b
 Impersonate-User: root
 Impersonate_User: a
 Impersonate-Group: system:masters
+Impersonate-Group: system:authenticated
 X-Remote-User: root
 Authorization: Bearer x
 Connection: close
@@ -77,6 +78,9 @@ WORDS = (
     *(line.encode() + b"\r\n" for line in _LINES.splitlines()),
     *(b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"\t", b"\0", b"\xff", b"\x0b", b"\x1b", b":", b",", b";"),
     *b"system:node HTTP/1.0 HTTP/1.1 chunked %2e%2e/ /../ 0x5 +5 5,5 0\r\n\r\n".split(b" "),
+    *b"system: kubeadm:cluster-admins %252e %2f %5c \\ ;/.. ..;a // ? Proxy-Authorization: bearer.".split(
+        b" "
+    ),
 )
 
 #: Bodies in chunks, and words for them.

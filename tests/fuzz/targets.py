@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.fuzz import http, nodes, nodessh, old, ssh, streams, text, wire
+from tests.fuzz import balancers, http, nodes, nodessh, old, ssh, streams, text, wire
 
-_MODULES = (wire, ssh, old, http, streams, text, nodes, nodessh)
+_MODULES = (wire, ssh, old, http, streams, text, nodes, nodessh, balancers)
 
 TARGETS = {target.name: target for module in _MODULES for target in module.TARGETS}

@@ -49,7 +49,8 @@ class HoleTestCase(SynchronousTestCase):
         self.assertEqual(self.tower.lines, [])
         self.assertEqual((self.tower.endpoint.pending, self.tower.plain.connections), (0, 0))
         self.assertEqual(len(self.tower.reception._open), 0)
-        self.tower.machine.advance(11.0)  # lines of log and conditions are written with a delay
+        for _ in range(11):  # lines of log and conditions are written with a delay
+            self.tower.machine.advance(1.0)
         self.assertEqual(len(self.tower.machine.getDelayedCalls()), before)
 
 

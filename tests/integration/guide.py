@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .programs import Program, run
+from .programs import ShellProgram, run
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 PATIENCE = 200.0  # s for the commands below one heading
@@ -66,10 +66,10 @@ class Guide:
             raise AssertionError(f"{heading}: {text}: {done.stderr.decode(errors='replace')}")
         return done.stdout.decode()
 
-    def program(self, name: str, heading: str, number: int = 0) -> Program:
+    def program(self, name: str, heading: str, number: int = 0) -> ShellProgram:
         """Return a block that runs until it is ended as a program; it is not started."""
         argv = ["sh", "-c", f"{self._prelude_here()}exec {self.command(heading, number)}"]
-        return Program(name, argv, self._folder, self._environment)
+        return ShellProgram(name, argv, self._folder, self._environment)
 
     def _prelude_here(self) -> str:
         text = self._prelude

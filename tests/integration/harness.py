@@ -25,6 +25,7 @@ class Tower:
 
     :param host: where the proxy listens.
     :ivar state: the proxy's state directory.
+    :ivar node_files: the directory of the files that clusters may name.
     :ivar port: the plain port.
     :ivar secure_port: the front door.
     :ivar cluster_ports: the ports that clusters get.
@@ -34,6 +35,7 @@ class Tower:
         self.folder = folder
         self.host = host
         self.state = folder / "proxy"
+        self.node_files = folder / "fleet"
         self.cluster_ports = free_ports(4)
         self.port = free_port()
         self.secure_port = free_port()
@@ -45,6 +47,7 @@ class Tower:
         first, last = self.cluster_ports[0], self.cluster_ports[-1]
         options = [
             f"--state-dir={self.state}",
+            f"--node-files={self.node_files}",
             f"--host={self.host}",
             f"--port={self.port}",
             f"--secure-port={self.secure_port}",
@@ -99,7 +102,7 @@ class Tower:
 
     def agent(self, cluster: str, kubeconfig: Path, *extra: str, via: int | None = None) -> Agent:
         """Return a new agent for a cluster by its join line; it is not started."""
-        line = self.tower("join", cluster)
+        line = self.tower("join", cluster, "--format", "env")
         words = shlex.split(line)
         assert words[0] == "env" and line.count("\n") == 1, line  # noqa: PT018
         environment = dict(word.split("=", 1) for word in words[1:] if word.startswith("TOWER_"))

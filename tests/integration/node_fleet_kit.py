@@ -20,7 +20,7 @@ CLUSTER = "beta"
 class NodeFleet:
     """Some nodes, none of which has the address that the API server has for them.
 
-    :param folder: for the files of all; made.
+    :param folder: for the files of all; made if need be.
     :param count: of nodes.
     :param port: where all of them listen; without it each has a port of its own.
     :param host_key_types: of each; see `tests.integration.sshd`.
@@ -41,7 +41,7 @@ class NodeFleet:
     ) -> None:
         if SSHD is None:
             raise SkipTest("no OpenSSH server")
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.key_file = folder / "id"
         self.known_hosts = folder / "known_hosts"

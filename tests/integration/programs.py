@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -213,19 +214,39 @@ class Program:
 
     def holds(self, secret: bytes) -> bool:
         """Say whether *secret* stands anywhere in the memory of the process."""
-        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
-            for line in Path(f"/proc/{self.pid}/maps").read_text().splitlines():
-                span, access = line.split()[:2]
-                if not access.startswith("rw"):
-                    continue
-                first, last = (int(part, 16) for part in span.split("-"))
-                try:
-                    memory.seek(first)
-                    if secret in memory.read(last - first):
-                        return True
-                except OSError:  # a mapping of the kernel's
-                    continue
-        return False
+        return holds(self.pid, secret)
+
+
+class ShellProgram(Program):
+    """A shell that runs one program, maybe as the end of a pipe, and ends with it."""
+
+    @property
+    def inner_pid(self) -> int:
+        """The process id of what the shell runs, or has become."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return int(children[-1]) if children else self.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to what the shell runs."""
+        with suppress(ProcessLookupError):
+            os.kill(self.inner_pid, number)
+
+
+def holds(pid: int, secret: bytes) -> bool:
+    """Say whether *secret* stands anywhere in the memory of a process."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            span, access = line.split()[:2]
+            if not access.startswith("rw"):
+                continue
+            first, last = (int(part, 16) for part in span.split("-"))
+            try:
+                memory.seek(first)
+                if secret in memory.read(last - first):
+                    return True
+            except OSError:  # a mapping of the kernel's
+                continue
+    return False
 
 
 def run(

@@ -173,7 +173,7 @@ class WrongOptionTests(SynchronousTestCase):
         tower.proxy = Program("tower-proxy", [*argv, str(TAP / "proxy.tac")], self.folder, given)
         tower.start()
         tower.tower("cluster", "add", "alpha")
-        words = shlex.split(tower.tower("join", "alpha"))
+        words = shlex.split(tower.tower("join", "alpha", "--format", "env"))
         flags = dict(
             zip(
                 words[words.index("tower-agent") + 1 :: 2], words[words.index("--name") + 1 :: 2], strict=True
@@ -262,12 +262,16 @@ class CommandTests(harness.TowerTestCase):
     def test_join_line(self) -> None:
         """The join line is one line in the agreed form."""
         self.tower.tower("cluster", "add", "alpha")
-        line = self.tower.tower("join", "alpha")
-        self.assertRegex(
-            line,
-            r"^env TOWER_TOKEN=\S+ twistd --pidfile= -n tower-agent --name alpha "
+        agent = (
+            r"twistd --pidfile= -n tower-agent --name alpha "
             rf"--proxy-server wss://{LOOPBACK}:{self.tower.secure_port} "
-            r"--host-key SHA256:[A-Za-z0-9+/]{43} --ca-hash sha256:[0-9a-f]{64}\n$",
+            r"--host-key SHA256:[A-Za-z0-9+/]{43} --ca-hash sha256:[0-9a-f]{64}"
+        )
+        self.assertRegex(
+            self.tower.tower("join", "alpha"), rf"^printf %s tower-\S+ \| {agent} --token-file -\n$"
+        )
+        self.assertRegex(
+            self.tower.tower("join", "alpha", "--format", "env"), rf"^env TOWER_TOKEN=tower-\S+ {agent}\n$"
         )
 
     def test_limits(self) -> None:

@@ -51,7 +51,7 @@ class CloudClusterTests(SynchronousTestCase):
         self.tower = Tower(self.folder)
         self.addCleanup(self.tower.stop)
         self.tower.start()
-        self.key = self.folder / "made" / "id"
+        self.key = self.fleet.folder / "made" / "id"
         self.key.parent.mkdir(mode=0o700)
 
     def start_cloud(self, kind: str) -> int:
@@ -75,7 +75,7 @@ class CloudClusterTests(SynchronousTestCase):
 
     def check(self, kind: str, config: str, *secrets: str) -> None:
         """Reach a cluster by the cloud's list and a key that the cloud brought; then by another key."""
-        file = self.folder / "cloud.conf"
+        file = self.fleet.folder / "cloud.conf"
         file.write_text(config)
         self.tower.tower(
             *("cluster", "add", CLUSTER, "--type", "ssh", "--ssh-user", self.fleet.user),

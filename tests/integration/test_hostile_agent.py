@@ -72,7 +72,7 @@ class Bench:
         self.good = tower.add("good", self.backend.kubeconfig("good"), harness.PATIENT)
         self.neighbour = tower.person("good", "jane")
         tower.tower("cluster", "add", "evil")
-        words = shlex.split(tower.tower("join", "evil"))
+        words = shlex.split(tower.tower("join", "evil", "--format", "env"))
         token = next(word.partition("=")[2] for word in words if word.startswith("TOWER_TOKEN="))
         self.host_key = words[words.index("--host-key") + 1]
         self.peer("evil", token).close()

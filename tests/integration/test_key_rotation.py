@@ -32,7 +32,7 @@ class FakeCloudTests(SynchronousTestCase):
         self.fleet.start()
         for node in self.fleet.nodes:
             node.authorize()
-        self.cloud = self.folder / "cloud.conf"
+        self.cloud = self.fleet.folder / "cloud.conf"
         self.write_cloud(self.fleet.nodes)
         self.backend = Backend(self.folder, CLUSTER)
         self.addCleanup(self.backend.program.stop)
@@ -41,7 +41,7 @@ class FakeCloudTests(SynchronousTestCase):
         self.addCleanup(self.check_log)
         self.addCleanup(self.tower.stop)
         self.tower.start()
-        self.key = self.folder / "made" / "id"
+        self.key = self.fleet.folder / "made" / "id"
         self.key.parent.mkdir(mode=0o700)
 
     def write_cloud(self, nodes: Iterable[Sshd], *more: str) -> None:

@@ -164,7 +164,7 @@ class KubeletTests(SynchronousTestCase):
 
     def trust(self) -> None:
         """Say who vouches for the kubelets."""
-        path = self.folder / "kubelets.crt"
+        path = self.fleet.folder / "kubelets.crt"
         path.write_bytes(self.kubelets_authority.pem)
         self.tower.tower("cluster", "set", CLUSTER, "--kubelet-certificate-authority", str(path))
 

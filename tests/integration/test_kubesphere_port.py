@@ -198,7 +198,7 @@ class KubeSpherePortTests(KubeSphereTestCase):
         agent.wait_until_ready()
         status, _, body = ask(self.port + OFFSET, "GET", "/home")
         self.assertEqual(status, 404)
-        self.assertIn('no target "kubesphere"', json.loads(body)["message"])
+        self.assertIn(r"no target \"kubesphere\"", json.loads(body)["message"])
 
     def test_follows_the_cluster(self) -> None:
         """The port is closed with its cluster, at once and with its connections, and opened again."""

@@ -50,7 +50,7 @@ class ChangeTests(NodeClusterTestCase):
 
     def test_a_list_that_is_none(self) -> None:
         """Words in the file that name no node there is leave all tunnels alone, and are told."""
-        listed = self.folder / "nodes"
+        listed = self.fleet.folder / "nodes"
         right = "".join(f"{node.address}\n" for node in self.fleet.nodes)
         listed.write_text(right)
         jane = self.add("--nodes-file", str(listed), nodes=[])

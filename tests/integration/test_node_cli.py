@@ -50,7 +50,7 @@ class CommandTests(harness.TowerTestCase):
     def words(self, *extra: str) -> list[str]:
         """Return the arguments that add the cluster."""
         words = ["cluster", "add", CLUSTER, "--type", "ssh", "--ssh-user", "core"]
-        words += ["--ssh-keyfile", str(self.folder / "id"), "--member-kubeconfig", str(self.member)]
+        words += ["--ssh-keyfile", "id", "--member-kubeconfig", str(self.member)]
         return [*words, *extra]
 
     def refusal(self, *words: str) -> str:
@@ -80,7 +80,7 @@ class CommandTests(harness.TowerTestCase):
         self.assertEqual(first["hostKeys"], "accept-new")
         self.assertEqual(first["nodes"], ["node1", "[fd00::2]:22", "10.0.0.3"])
         self.assertEqual(first["targets"], {"web": "10.0.0.9:80"})
-        listed = self.folder / "nodes"
+        listed = self.tower.node_files / "nodes"
         listed.write_text("node1\n")
         self.tower.tower("cluster", "set", CLUSTER, "--nodes-file", str(listed))
         second = self.ssh()
@@ -94,7 +94,7 @@ class CommandTests(harness.TowerTestCase):
 
     def test_refused(self) -> None:
         """What makes no sense is refused in one line that names it, and nothing is added."""
-        nodes = self.folder / "nodes"
+        nodes = self.tower.node_files / "nodes"
         for extra, word in (
             (("--nodes", "node1,node1:22"), "node1"),
             (("--nodes", "core@node1"), "user"),
@@ -121,7 +121,7 @@ class CommandTests(harness.TowerTestCase):
     def test_kubectl(self) -> None:
         """The same with kubectl: the credential goes in, and does not come out again."""
         kubectl = [str(kubectls()[-1]), f"--kubeconfig={self.tower.admin().kubeconfig}"]
-        ssh = {"user": "core", "keyFile": str(self.folder / "id"), "nodes": ["node1"]}
+        ssh = {"user": "core", "keyFile": str(self.tower.node_files / "id"), "nodes": ["node1"]}
         access = base64.b64encode(self.member.read_bytes()).decode()
         manifest = {
             "apiVersion": "cluster.kubesphere.io/v1alpha1",

@@ -262,7 +262,7 @@ class ListTests(NodeClusterTestCase):
 
     def test_file(self) -> None:
         """The file is read again and again; one that cannot be read changes nothing."""
-        listed = self.folder / "nodes"
+        listed = self.fleet.folder / "nodes"
         listed.write_text("".join(f"{node.address}  # {node.port}\n" for node in self.fleet.nodes[:2]))
         jane = self.add("--nodes-file", str(listed), nodes=[])
         wait_until_open(self.tower, self.fleet.nodes[:2])

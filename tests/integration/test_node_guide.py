@@ -57,7 +57,6 @@ class NodeGuideTests(SynchronousTestCase):
         self.tower = Tower(self.folder)
         self.addCleanup(self.tower.stop)
         self.tower.start()
-        (self.folder / "etc").mkdir()
         (self.folder / "deploy").symlink_to(DOCS.parent / "deploy")
         shutil.copy(member().admin, self.folder / "beta-admin.kubeconfig")
         self.guide = self.prepared_guide()
@@ -71,7 +70,7 @@ class NodeGuideTests(SynchronousTestCase):
         }
         ports = member().info["ports"]
         names = {
-            "/etc/tower": str(self.folder / "etc"),
+            "/var/lib/tower/node-files": str(self.tower.node_files),
             "/var/lib/tower": str(self.tower.state),
             "tower.example.org:8443": f"{self.tower.host}:{self.tower.secure_port}",
             "https://10.0.0.1:6443": f"https://{member().service}",
@@ -101,9 +100,9 @@ class NodeGuideTests(SynchronousTestCase):
         guide = self.guide
         guide.run("The key", 0)
         for node in self.nodes:
-            node.authorize((self.folder / "etc" / "beta.pub").read_text())
+            node.authorize((self.tower.node_files / "beta.pub").read_text())
         guide.run("The key", 1)
-        known = (self.folder / "etc" / "beta.known_hosts").read_text()
+        known = (self.tower.node_files / "beta.known_hosts").read_text()
         self.assertTrue(all(node.known_hosts_line().strip() in known for node in self.nodes), known)
         guide.run("The right to impersonate")
         self.assertIn("cluster beta added", guide.run("Add the cluster", 0))
@@ -121,7 +120,7 @@ class NodeGuideTests(SynchronousTestCase):
     def forget_host_key(self) -> None:
         """A node whose first key was learned, and that has another one, is let in again by the page."""
         node = self.nodes[0]
-        (self.folder / "etc" / "beta.known_hosts").write_text("")
+        (self.tower.node_files / "beta.known_hosts").write_text("")
         self.tower.tower("cluster", "set", "beta", "--ssh-host-keys", "accept-new")
         self.wait_for_nodes(NODES)
         node.kill()

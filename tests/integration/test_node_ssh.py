@@ -269,7 +269,7 @@ class HandshakeTests(NodeTestCase):
         write_key(self.key, "ecdsa")
         cause = await self.cause(self.tunnel(server))
         self.assertIsInstance(cause, AuthRefused)
-        for word in (server.user, ClientKey.load(self.key).fingerprint, "it offers publickey"):
+        for word in (server.user, ClientKey.load(self.key).fingerprint, 'it offers "publickey'):
             self.assertIn(word, str(cause))
 
     async def test_version_6(self) -> None:
@@ -418,7 +418,7 @@ class _Source:
 
     def drained(self) -> None:
         """Send more."""
-        while self._connection.fileno() >= 0 and self._connection.send(DATA[:100_000]):
+        while self._connection.send(DATA[:100_000]):
             pass
 
     def received(self, data: memoryview) -> None:

@@ -101,7 +101,7 @@ class RealProxyTests(OldProxyTestCase):
         """The proxy refuses this agent, which tells so again and again, and nothing piles up."""
         self.proxy.start()
         agent = self.start_agent(self.proxy.url, ANYBODY, "--protocol=v1", **words)
-        self.wait_for_line(r"try 10 failed: .*\(Unauthorized agent\): check --name and --token")
+        self.wait_for_line(r'try 10 failed: .*reports: "Unauthorized agent"\): check --name and --token')
         before = agent.descriptors()
         self.wait_for_line(r"try 30 failed: ")
         self.assertLessEqual(agent.descriptors(), before + 3)
@@ -293,11 +293,11 @@ class RawProxyTests(RawProxyTestCase):
     def test_texts(self) -> None:
         """Whatever is said in answer is an error: it is told, without our secrets, and the agent closes."""
         for good, text, told in (
-            (False, b"Unauthorized agent", r"\(Unauthorized agent\)"),
-            (True, b"but not today", r"\(but not today\)"),
+            (False, b"Unauthorized agent", r'the proxy reports: "Unauthorized agent"\)'),
+            (True, b"but not today", r'the proxy reports: "but not today"\)'),
             (False, b"no: " + TOKEN.encode(), "not shown"),
-            (False, b"\x1b[2J\n\0", r"\(\[2J\)"),
-            (False, b"x" * 200_000, r"\(x{200}\)"),
+            (False, b"\x1b[2J\n\0", r'the proxy reports: "\[2J"\)'),
+            (False, b"x" * 200_000, r'the proxy reports: "x{200}"\)'),
         ):
             peer = self.accept()
             peer.config()

@@ -109,7 +109,7 @@ class StreamTests(harness.TowerTestCase):
         jane = self.tower.kubeconfig("alpha", "jane")
         for target, parts in (
             ("gone", ("connection refused",)),
-            ("other", ('no target "other"', "--target other=")),
+            ("other", (r"no target \"other\"", "--target other=")),
             ("kubernetes", ("kubernetes gives no raw streams",)),
         ):
             error = self.client(target, jane, 1).get("error", "")

@@ -156,7 +156,9 @@ class LoadTests(SynchronousTestCase):
         ):
             with self.subTest(server=server):
                 self.cluster["server"] = server
-                self.assertIn("cluster 'c'", self.refusal())
+                error = self.refusal()
+                self.assertIn("cluster 'c'", error)
+                self.assertNotIn("u:p", error)
 
     def test_ipv6_and_path(self) -> None:
         """IPv6 addresses and path prefixes are kept."""

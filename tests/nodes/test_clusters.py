@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from attrs import evolve
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.test_control import NOW
@@ -24,10 +26,12 @@ from tower.nodes.access import MemberAccesses
 from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
 from tower.nodes.node import Node
 from tower.nodes.nodecluster import Surroundings
+from tower.nodes.nodefiles import NodeFiles
 from tower.nodes.spec import SSHSpec
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
 from tower.vault import Vault
+from tower.web.status import Refusal
 
 ACCESS = KubeAccess("https://10.0.0.1:6443", insecure=True, token="of-beta")
 
@@ -36,6 +40,12 @@ def host_key(number: int) -> str:
     """Return the line of a public key."""
     key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32).public_key()
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def warnings(events: Iterable[LogEvent]) -> list[str]:
+    """Return what the log has said about whom of the system users may act as."""
+    said = [eventAsText(event) for event in events if event["log_level"] is LogLevel.warn]
+    return [text for text in said if "may act as" in text]
 
 
 class NodeClustersTests(SynchronousTestCase):
@@ -61,6 +71,7 @@ class NodeClustersTests(SynchronousTestCase):
             Budget(1 << 20),
             self.clock.seconds,
             15.0,
+            NodeFiles(self.folder),
         )
         self.nodes = NodeClusters(around, self.clusters)
         self.nodes.startService()
@@ -75,8 +86,8 @@ class NodeClustersTests(SynchronousTestCase):
 
     def spec(self, **more: Any) -> SSHSpec:
         """Return one whose list of nodes is not there."""
-        parts = {"nodes_file": str(self.folder / "nodes"), **more}
-        return SSHSpec("core", str(self.folder / "key"), **parts)
+        parts = {"key_file": str(self.folder / "key"), "nodes_file": str(self.folder / "nodes"), **more}
+        return SSHSpec("core", **parts)
 
     def add(self, access: KubeAccess | None = ACCESS, **more: Any) -> Cluster:
         """Add beta."""
@@ -153,6 +164,36 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIn('for user "other"', self.tunnels.why_not("beta"))
         self.assertIs(self.nodes.get("beta"), first)
         self.assertTrue(first.tunneler.running)
+
+    def test_identities_of_the_system(self) -> None:
+        """Whom of the system users may act as counts at once, and is logged, at the start as well."""
+        asked = b"GET /api HTTP/1.1\r\nImpersonate-User: system:monitoring\r\nHost: x\r\n\r\n"
+        with capturedLogs() as events:
+            self.add()
+            running = self.nodes.get("beta")
+            assert running is not None
+            self.assertRaises(Refusal, running.gate.rewrite, asked, False)
+        self.assertEqual(warnings(events), [])
+        cases: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"allowed_identities": ("system:monitoring",)}, "may act as system:monitoring (allowed"),
+            (
+                {"allowed_identities": (), "allow_system": True},
+                "cluster beta: allowSystemIdentities is insecure: users may act as any",
+            ),
+        )
+        for changes, text in cases:
+            with capturedLogs() as events:
+                self.change(**changes)
+            self.assertIn(b"\r\nImpersonate-User: system:monitoring\r\n", running.gate.rewrite(asked, False))
+            (said,) = warnings(events)
+            self.assertIn(text, said)
+            with capturedLogs() as events:
+                self.change(targets={"pg": f"10.0.0.5:{len(text)}"})
+            self.assertEqual(warnings(events), [])
+        self.stop()
+        with capturedLogs() as events:
+            self.nodes.startService()
+        self.assertIn("is insecure", "".join(warnings(events)))
 
     def test_another_cloud(self) -> None:
         """Another cloud lists and installs from then on; one that is no good changes nothing."""
@@ -295,6 +336,29 @@ class NodeClustersTests(SynchronousTestCase):
         self.look()
         self.assertIsNotNone(self.nodes.get("beta"))
         self.assertIn("No SSH tunnels currently open", self.tunnels.why_not("beta"))
+
+    def test_files_elsewhere(self) -> None:
+        """A record of former times that names a file elsewhere is told once, and works when it is changed."""
+        self.successResultOf(self.nodes.stopService())
+        with capturedLogs() as events:
+            self.add(key_file="/etc/tower/id", known_hosts="/etc/tower/known")
+            self.nodes.startService()
+            self.look()
+        said = [event["problem"] for event in events if event["log_level"] is LogLevel.error]
+        self.assertEqual(len(said), 2)
+        self.assertIsNone(self.nodes.get("beta"))
+        status = self.nodes.status("beta")
+        assert status is not None
+        for text, field in zip(
+            said, ("keyFile: '/etc/tower/id'", "knownHosts: '/etc/tower/known'"), strict=True
+        ):
+            self.assertIn(field, text)
+            self.assertIn(text, status.last_error)
+            self.assertIn(text, self.tunnels.why_not("beta"))
+        self.change(key_file="id")
+        self.assertIsNone(self.nodes.get("beta"))
+        self.change(known_hosts="known")
+        self.assertIsNotNone(self.nodes.get("beta"))
 
     def test_problem_of_what_is_gone(self) -> None:
         """Nothing is said any more of a configuration that nobody wants."""

@@ -51,6 +51,7 @@ class GivenTests(SynchronousTestCase):
         first = self.clusters.require("default")
         assert first.ssh is not None
         kept = evolve(first.ssh, targets={"pg": "10.0.0.5:5432"}, allow_system=True)
+        kept = evolve(kept, allowed_identities=("system:monitoring",))
         self.successResultOf(self.clusters.change("default", lambda cluster: evolve(cluster, ssh=kept)))
         self.successResultOf(self.ensure(evolve(SPEC, nodes=("h2:22",)), None))
         cluster = self.clusters.require("default")
@@ -105,13 +106,13 @@ class ReadingTests(SynchronousTestCase):
     def test_named_by_option(self) -> None:
         """Errors name options, all of which there are, and not the fields of an object that nobody wrote."""
         for given, wanted in (
-            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "--member-kubeconfig: server 'http://10"),
+            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "--member-kubeconfig: server is http://: "),
             (
                 self.given(spec=evolve(SPEC, cloud_provider="nimbus", nodes=())),
                 "--cloud-provider: 'nimbus': ",
             ),
             (self.given(spec=evolve(SPEC, nodes=("a:1", "b c"))), "--nodes[1]: 'b c': must be"),
-            (self.given(spec=evolve(SPEC, key_file="relative")), "--ssh-keyfile: 'relative': must be"),
+            (self.given(spec=evolve(SPEC, key_file="~/id")), "--ssh-keyfile: '~/id': must be"),
         ):
             error = self.assertRaises(ConfigurationError, read_access, given)
             self.assertIn(wanted, str(error))
@@ -125,7 +126,7 @@ class ReadingTests(SynchronousTestCase):
         """What cannot work ends the program with the value in the text."""
         for given, wanted in (
             (self.given({}), "kubeconfig"),
-            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "http://10.0.0.1:8080"),
+            (self.given(self.kubeconfig("http://10.0.0.1:8080")), "use https"),
             (self.given(spec=evolve(SPEC, cloud_provider="nimbus", nodes=())), "nimbus"),
             (self.given(spec=evolve(SPEC, user="")), "user"),
         ):

@@ -18,10 +18,9 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_public_key,
 )
-from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.clientkey import KeyUnusable
+from tower.conch.clientkey import KeyUnusable, check_owner
 from tower.errors import ConfigurationError
 from tower.nodes.keypair import KeyPairFiles
 
@@ -111,21 +110,36 @@ class GenerateTests(KeyCase):
         self.assertEqual([path.name for path in self.folder.iterdir()], ["id"])
         self.assertIn("not a regular file", str(self.assertRaises(KeyUnusable, self.keys.private)))
 
-    def test_everybody_may_read(self) -> None:
-        """A private key that is for everybody is used, and that is said once for each key."""
+    def test_others_may_read(self) -> None:
+        """A private key that others may read is not used, as by ssh, and the cure is named."""
         self.keys.ensure()
-        with capturedLogs() as said:
-            self.keys.private()
-            self.path.chmod(0o640)
-            KeyPairFiles(self.path).private()
-            self.assertEqual(said, [])
-            self.path.chmod(0o644)
-            keys = KeyPairFiles(self.path)
-            keys.private()
-            keys.private()
-        (line,) = said
-        self.assertIn("NOT SECURE", line["log_format"])
-        self.assertEqual((line["path"], line["mode"]), (str(self.path), 0o644))
+        for mode in (0o640, 0o604, 0o660, 0o601):
+            self.path.chmod(mode)
+            error = str(self.assertRaises(KeyUnusable, KeyPairFiles(self.path).private))
+            self.assertIn(f"others may read it (mode {mode:04o})': chmod 600 {self.path}", error)
+        self.path.chmod(0o400)
+        KeyPairFiles(self.path).private()
+
+    def test_of_another_user(self) -> None:
+        """Another user's key is not used; root's is, where Kubernetes mounts it for our group alone."""
+        self.keys.ensure()
+        status = list(self.path.stat())
+        for owner, mode, group, is_good in (
+            (1234, 0o600, 77, False),
+            (0, 0o440, 77, True),
+            (0, 0o440, 78, False),
+            (0, 0o460, 77, False),
+            (0, 0o444, 77, False),
+        ):
+            self.patch(os, "geteuid", lambda: 99)
+            self.patch(os, "getgroups", lambda: [77])
+            status[stat.ST_MODE], status[stat.ST_UID], status[stat.ST_GID] = mode, owner, group
+            if is_good:
+                check_owner(self.path, os.stat_result(status))
+                continue
+            error = self.assertRaises(KeyUnusable, check_owner, self.path, os.stat_result(status))
+            self.assertIn(f"it belongs to uid {owner}, not to 99", str(error))
+            self.assertIn(f"chown 99 {self.path} && chmod 600 {self.path}", str(error))
 
     def test_turn_to(self) -> None:
         """It can become another pair, which counts as a change; the one before is left alone."""
@@ -171,6 +185,7 @@ class HalfPairTests(KeyCase):
     def test_private_alone_of_another_kind(self) -> None:
         """Any key that can be used is completed."""
         private = ec.generate_private_key(ec.SECP256R1())
+        self.path.touch(0o600)
         self.path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         self.keys.ensure()
         self.assertTrue(self.keys.public_line().startswith(b"ecdsa-sha2-nistp256 "))
@@ -194,6 +209,7 @@ class HalfPairTests(KeyCase):
     def test_protected_by_a_passphrase(self) -> None:
         """It is said so, and nothing is overwritten."""
         private = Ed25519PrivateKey.generate()
+        self.path.touch(0o600)
         self.path.write_bytes(
             private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
         )
@@ -201,6 +217,7 @@ class HalfPairTests(KeyCase):
 
     def test_something_else(self) -> None:
         """What is no key is not overwritten either."""
+        self.path.touch(0o600)
         self.path.write_bytes(b"my diary\n")
         self.assertIn("no private key", self.refused())
 
@@ -274,6 +291,7 @@ class ReadTests(KeyCase):
         """A public key in PEM is read for any kind, as well as a line with a comment."""
         line = self.keys.public_line()
         private = Ed25519PrivateKey.generate()
+        self.path.touch(0o600)
         self.path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
         public = private.public_key()
         self.public.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

@@ -23,8 +23,10 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.gate import Gate
 from tower.nodes.kubelet import Kubelets
 from tower.nodes.node import Node
+from tower.nodes.nodefiles import Placed
 from tower.nodes.spec import SSHSpec
 from tower.pki import Authority
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.status import Refusal
 
 CA = authority("cluster")
@@ -105,7 +107,7 @@ class KubeletsCase(SynchronousTestCase):
             Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"})), Node("n2.example", 22, "n2")
         )
         self.access = KubeAccess("https://10.0.0.9:6443", ca_data=CA.pem, token="sesame")
-        self.allow_system = False
+        self.identities = NONE_ALLOWED
         self.kubelets = self.make()
 
     def make(self, **spec: Any) -> Kubelets:
@@ -115,11 +117,13 @@ class KubeletsCase(SynchronousTestCase):
             self.clock,
             None,
             lambda: self.access,
-            allow_system=lambda: self.allow_system,
+            identities=lambda: self.identities,
             why_not="a flag would",
         )
         gate.renew()
-        return Kubelets(self.clock, "beta", SSHSpec("core", "/key", **spec), self.nodes, self.api, gate)
+        made = SSHSpec("core", "/key", **spec)
+        authority = Placed(Path(made.kubelet_authority))
+        return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
 
 
 class OpenTests(KubeletsCase):
@@ -380,7 +384,7 @@ class AuthorizeTests(KubeletsCase):
             (error.code, str(error)),
             (403, 'the owner of this cluster lets nobody act as "system:masters"; a flag would'),
         )
-        self.allow_system = True
+        self.identities = SystemIdentities(["system:masters"])
         self.kubelets = self.make()
         self.authorize(user="system:masters")
 

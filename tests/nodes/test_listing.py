@@ -264,27 +264,27 @@ class ParseNodesTests(SynchronousTestCase):
             error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n\n{word}\n", "/etc/nodes")
             self.assertEqual(
                 str(error),
-                f"/etc/nodes:3: {word!r} is no name and no address: a line is HOST, HOST:PORT or "
+                "/etc/nodes:3: word 1 is no name and no address: a line is HOST, HOST:PORT or "
                 "[IPV6]:PORT, and behind it other names of that node",
             )
 
     def test_something_else(self) -> None:
         """What some program wrote instead of a list is not taken for one."""
-        for text, word in (
-            ("<html>\n<head><title>502 Bad Gateway</title></head>\n", "<html>"),
-            ("<!DOCTYPE html>\n", "<!DOCTYPE"),
-            ("404 page not found\n", "404"),
-            ("sh: 1: kubectl: not found\n", "sh:"),
-            ("Error from server (Forbidden): nodes is forbidden\n", "(Forbidden):"),
-            ('{"kind": "NodeList"}\n', '{"kind":'),
-            ("apiVersion: v1\n", "apiVersion:"),
-            ("null,\n", "null,"),
-            ("-\n", "-"),
-            ("10.0.0.256\n", "10.0.0.256"),
-            ("h1:22,h2:22\n", "h1:22,h2:22"),
+        for text, number in (
+            ("<html>\n<head><title>502 Bad Gateway</title></head>\n", 1),
+            ("<!DOCTYPE html>\n", 1),
+            ("404 page not found\n", 1),
+            ("sh: 1: kubectl: not found\n", 1),
+            ("Error from server (Forbidden): nodes is forbidden\n", 4),
+            ('{"kind": "NodeList"}\n', 1),
+            ("apiVersion: v1\n", 1),
+            ("null,\n", 1),
+            ("-\n", 1),
+            ("10.0.0.256\n", 1),
+            ("h1:22,h2:22\n", 1),
         ):
             error = self.assertRaises(ListingFailed, parse_nodes, text, "/etc/nodes")
-            self.assertIn(f"/etc/nodes:1: {word!r} is no name", str(error))
+            self.assertIn(f"/etc/nodes:1: word {number} is no name", str(error))
 
     def test_names(self) -> None:
         """Names may be of any alphabet, and of digits behind the first."""

@@ -16,6 +16,7 @@ from twisted.web.http import HTTPChannel, HTTPFactory, Request
 from tests.pipes import FakePipe
 from tower.conch.opening import StreamRefused
 from tower.errors import Invalid
+from tower.escaping import LONGEST_SAID
 from tower.nodes.memberapi import PAGE, MemberAPI, MemberAPIError
 from tower.pipes import Pipe
 
@@ -194,20 +195,24 @@ class MemberAPITests(MemberAPICase):
         self.assertEqual((error.method, error.path, error.code), ("GET", NODES, 403))
         self.assertEqual(
             str(error),
-            'GET /api/v1/nodes: answered 403: nodes is forbidden: User "x" cannot list resource "nodes"',
+            'GET /api/v1/nodes: answered 403: the API server reports: "nodes is forbidden: '
+            r'User \"x\" cannot list resource \"nodes\""',
         )
 
     def test_status_for_terminals(self) -> None:
         """A Status may not say what terminals obey, either."""
         self.member.answer = lambda _: (500, json.dumps({"message": "\x1b]0;root\x07no"}).encode())
-        self.assertEqual(self.fails(self.api.get(NODES)).message, "]0;rootno")
+        self.assertEqual(
+            self.fails(self.api.get(NODES)).message, r'the API server reports: "\u001b]0;root\u0007no"'
+        )
 
     def test_failure_without_status(self) -> None:
         """What is no Status is quoted, but not at length and not with what terminals obey."""
         self.member.answer = lambda _: (502, b"\x1b[31mBad Gateway\n" + b"x" * 1000)
         error = self.fails(self.api.get(NODES))
-        self.assertTrue(error.message.startswith("[31mBad Gatewayxxx"), error.message)
-        self.assertEqual(len(error.message), 200)
+        said = error.message.removeprefix('the API server reports: "').removesuffix('"')
+        self.assertTrue(said.startswith(r"\u001b[31mBad Gateway\nxxx"), error.message)
+        self.assertEqual(len(said), LONGEST_SAID)
 
     def test_empty(self) -> None:
         """An answer without an object is no good."""

@@ -115,14 +115,14 @@ class NodeReviewTests(SynchronousTestCase):
         )
 
     def test_denied(self) -> None:
-        """Who may not is told in the API server's words, with its reason."""
+        """Who may not is told as API servers do, with the member's reason."""
         self.api.answer = {"status": {"allowed": False, "reason": "no RBAC policy matched"}}
         error = self.refused()
         self.assertEqual(error.code, 403)
         self.assertEqual(
             str(error),
             'nodes "n1" is forbidden: User "jane" cannot get resource "nodes/stats" in API group "" '
-            "at the cluster scope: no RBAC policy matched",
+            'at the cluster scope: the API server reports: "no RBAC policy matched"',
         )
         self.assertEqual(error.details, {"name": "n1", "kind": "nodes"})
 

@@ -37,6 +37,7 @@ class QuirkTests(TunnelerCase):
         tunnels.update([Node("a")])
         self.assertEqual([status.state for status in tunnels.states()], ["failed"])
         self.assertIn("error reading SSH key", tunnels.states()[0].error)
+        (folder / "id").touch(0o600)
         (folder / "id").write_bytes(b"no key")
         tunnels.update([Node("a")])
         self.assertIn("error parsing SSH key", tunnels.states()[0].error)

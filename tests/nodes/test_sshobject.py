@@ -41,6 +41,7 @@ FULL = SSHSpec(
     "/keys/kubelet.ca",
     targets={"db": "10.1.0.5:5432"},
     allow_system=True,
+    allowed_identities=("system:monitoring", "kubeadm:cluster-admins"),
 )
 
 _WORDS = st.text(max_size=8)
@@ -84,6 +85,22 @@ class FormsTests(SynchronousTestCase):
             self.assertEqual(set(record), set(NAMES))
             self.assertEqual(from_record(record), spec)
 
+    def test_old_record(self) -> None:
+        """A record of before there were single identities of the system allows none."""
+        record = to_record(evolve(FULL, allow_system=False))
+        del record["allowed_identities"]
+        spec = from_record(json.loads(json.dumps(record)))
+        self.assertEqual(spec, evolve(FULL, allow_system=False, allowed_identities=()))
+        self.assertTrue(spec.identities.refuses("system:monitoring"))
+
+    def test_identities(self) -> None:
+        """What is allowed is: some by name, or all."""
+        some = evolve(SPEC, allowed_identities=("system:monitoring",)).identities
+        self.assertFalse(some.refuses("system:monitoring"))
+        self.assertTrue(some.refuses("system:masters"))
+        self.assertFalse(evolve(SPEC, allow_system=True).identities.refuses("system:masters"))
+        self.assertTrue(SPEC.identities.refuses("system:monitoring"))
+
     def test_types(self) -> None:
         """A field of another type is refused by name, with its value and what it has to be."""
         for name, value, text in (
@@ -94,6 +111,7 @@ class FormsTests(SynchronousTestCase):
             ("sshPort", True, "a number"),
             ("sshPort", 22.0, "a number"),
             ("allowSystemIdentities", "yes", "true or false"),
+            ("allowedSystemIdentities", "system:admin", "a list of texts"),
             ("targets", [], "an object of texts"),
             ("targets", {"a": 1}, "an object of texts"),
         ):
@@ -139,9 +157,9 @@ class CheckTests(SynchronousTestCase):
         self.assertIn("user: required", self.refusal(user=""))
 
     def test_paths(self) -> None:
-        """Files are named by absolute paths, as the proxy's own directory is nobody's business."""
+        """Files are named by what can be a path of a file, and the error shows what was given."""
         for attribute in ("key_file", "known_hosts", "nodes_file", "kubelet_authority"):
-            for path in ("id", "~/id", "./id", "/id\n", "/\0", "/" * 4097):
+            for path in ("~/id", "/id\n", "\0", "a/" * 2048 + "b", "a" * 256, "/id/", "\ud800"):
                 changes: dict[str, Any] = {"nodes": (), attribute: path}
                 self.assertIn(f"{NAMES[attribute]}: ", self.refusal(**changes))
         self.assertIn("keyFile: required", self.refusal(key_file=""))

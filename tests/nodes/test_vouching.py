@@ -9,6 +9,8 @@ from attrs import evolve
 
 from tests.nodes.test_knownnodes import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase
 from tower.conch.hostkeys import HostKeyRefused, HostKeyUnknown
+from tower.nodes.node import Node
+from tower.nodes.nodefiles import Placed
 from tower.nodes.spec import SSHSpec
 from tower.nodes.vouching import Vouching
 
@@ -27,19 +29,23 @@ class VouchingTests(NodesTestCase):
 
     def make(self, spec: SSHSpec) -> Vouching:
         """Return one that has let in the first two."""
-        vouching = Vouching(spec, self.known)
+        vouching = Vouching(spec, self.known, Placed(Path(spec.known_hosts)))
         for node in (FIRST, SECOND):
             vouching.accepted(node, ED25519)
         return vouching
+
+    def turned(self, vouching: Vouching, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
+        """Have it follow another record; return whom it refuses then."""
+        return vouching.turn_to(spec, nodes, Placed(Path(spec.known_hosts)))
 
     def test_rules(self) -> None:
         """Each is as strict as its name says."""
         vouching = self.make(self.blind)
         vouching.judge(FIRST, OTHER)
-        vouching.turn_to(self.learning, [])
+        self.turned(vouching, self.learning, [])
         self.assertRaises(HostKeyRefused, vouching.judge, FIRST, OTHER)
         vouching.judge(SIXTH, OTHER)
-        vouching.turn_to(self.by_file, [])
+        self.turned(vouching, self.by_file, [])
         self.assertRaises(HostKeyUnknown, vouching.judge, SIXTH, OTHER)
         vouching.judge(FIRST, ED25519)
         self.assertTrue(vouching.algorithms(FIRST)[0].startswith(b"ssh-ed25519"))
@@ -47,17 +53,17 @@ class VouchingTests(NodesTestCase):
     def test_who_was_let_pass_unseen(self) -> None:
         """Whom nobody vouched for is named unless somebody does now; whom somebody did is not."""
         vouching = self.make(self.blind)
-        self.assertEqual(vouching.turn_to(self.by_file, [FIRST, SECOND]), [SECOND])
+        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [SECOND])
         vouching = self.make(self.blind)
-        self.assertEqual(vouching.turn_to(self.learning, [FIRST, SECOND]), [])
-        self.assertEqual(vouching.turn_to(self.by_file, [FIRST, SECOND]), [])
-        self.assertEqual(vouching.turn_to(self.blind, [FIRST, SECOND]), [])
-        self.assertEqual(vouching.turn_to(self.by_file, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.learning, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.blind, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [])
 
     def test_learned_from_those_that_are_there(self) -> None:
         """Whose key was verified, and is in no file, has it pinned when keys are learned from then on."""
         vouching = self.make(evolve(self.by_file, known_hosts=""))
-        vouching.turn_to(self.learning, [FIRST, SECOND])
+        self.turned(vouching, self.learning, [FIRST, SECOND])
         self.assertEqual([pin.address for pin in self.known.pins.all()], [SECOND.address])
         self.assertRaises(HostKeyRefused, vouching.judge, SECOND, OTHER)
 

@@ -14,6 +14,7 @@ from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.gate import Gate
 from tower.nodes.way import NodeWay
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.status import Refusal
 
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
@@ -54,10 +55,10 @@ class WayTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a cluster whose API server has no TLS."""
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
-        self.system = False
+        self.identities = NONE_ALLOWED
         self.tunnels = FakeTunnels()
         self.gate = Gate(
-            "beta", Clock(), None, self.load, allow_system=lambda: self.system, why_not="a flag would"
+            "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="a flag would"
         )
         self.gate.renew()
         self.closed: list[str] = []
@@ -87,13 +88,23 @@ class WayTests(SynchronousTestCase):
         )
         self.assertEqual(self.way.server, b"10.0.0.1:8080/prefix")
 
+    def test_server_path(self) -> None:
+        """What may lead out of the server's path is refused here, where no agent does it."""
+        for path in (b"/api//v1", b"/a%5cb", b"/a/../b"):
+            with self.assertRaises(Refusal) as caught:
+                self.rewritten(b"GET " + path + b" HTTP/1.1\r\n" + JANE)
+            self.assertEqual(caught.exception.code, 403)
+        self.access = KubeAccess("http://10.0.0.1:8080")
+        self.gate.renew()
+        self.assertIn(b"GET /api//v1 HTTP/1.1\r\n", self.rewritten(b"GET /api//v1 HTTP/1.1\r\n" + JANE))
+
     def test_nobody_is_the_system(self) -> None:
         """The kept credential is lent to nobody as the system, unless the cluster's record says so."""
         head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")
         with self.assertRaises(Refusal) as caught:
             self.rewritten(head)
         self.assertIn("a flag would", str(caught.exception))
-        self.system = True
+        self.identities = SystemIdentities(["system:node:n1"])
         self.gate.renew()
         self.assertIn(b"system:node:n1", self.rewritten(head))
 

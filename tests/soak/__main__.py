@@ -118,7 +118,7 @@ class Soak:
 
     def _start_nodes(self, stack: ExitStack, tower: Tower, kubeconfig: Path, echo: int) -> None:
         """Start three nodes that accept SSH, of which the last is not always one of the cluster's."""
-        key = self._folder / "node-key"
+        key = tower.node_files / "node-key"
         line = write_key(key)
         nodes = [
             Sshd(self._folder / f"node{number}", authorized=[line], options={"RekeyLimit": "32M"})
@@ -127,9 +127,9 @@ class Soak:
         for node in nodes:
             stack.callback(node.stop)
             node.start()
-        known = self._folder / "known_hosts"
+        known = tower.node_files / "known_hosts"
         known.write_text("".join(node.known_hosts_line() for node in nodes))
-        listed = self._folder / "nodes"
+        listed = tower.node_files / "nodes"
         addresses = [node.address for node in nodes]
         _write(listed, addresses)
         tower.tower(

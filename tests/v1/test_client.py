@@ -162,15 +162,15 @@ class V1ClientTests(SynchronousTestCase):
         for reply in (ACCEPTED, EMPTY_FAILURE):
             self.assertEqual(len(self.pair(reply).up), 1)
         for reply, text in (
-            (refusal(b"Unauthorized agent"), "(Unauthorized agent)"),
-            (refusal(b"expecting config request"), "(expecting config request)"),
-            ((MSG_REQUEST_SUCCESS, b"but not today"), "(but not today)"),
-            (refusal(b"\0\1\2"), "(3 B that are no text)"),
-            (refusal(b"two\nlines\x1b[2J"), "(twolines[2J)"),
+            (refusal(b"Unauthorized agent"), '(the proxy reports: "Unauthorized agent")'),
+            (refusal(b"expecting config request"), '(the proxy reports: "expecting config request")'),
+            ((MSG_REQUEST_SUCCESS, b"but not today"), '(the proxy reports: "but not today")'),
+            (refusal(b"\0\1\2"), '(the proxy reports: "[3 B that are no text]")'),
+            (refusal(b"two\nlines\x1b[2J"), '(the proxy reports: "twolines[2J")'),
         ):
             pair = self.pair(reply)
             self.assertIn(text, self.failed(pair, RegistrationRefused))
-            self.assertEqual(str(pair.proxy.reason), "the peer disconnected: not registered")
+            self.assertEqual(str(pair.proxy.reason), 'the peer reports: "not registered"')
 
     def test_bounded(self) -> None:
         """A long text is cut, and one with our secrets in it is not shown."""

@@ -34,8 +34,8 @@ class DiscretionTests(SynchronousTestCase):
     def test_printable(self) -> None:
         """Control characters go, nothing is said of what has no others."""
         self.assertEqual(self.shown(b"a\r\nb\x1b[0m\x00c\xff"), "ab[0mc\ufffd")
-        self.assertEqual(self.shown(b"\x00\x01"), "2 B that are no text")
-        self.assertEqual(self.shown(b""), "0 B that are no text")
+        self.assertEqual(self.shown(b"\x00\x01"), "[2 B that are no text]")
+        self.assertEqual(self.shown(b""), "[0 B that are no text]")
 
     def test_secrets(self) -> None:
         """No secret is shown, whole or in part, as it is or as it is sent."""

@@ -18,6 +18,7 @@ from tower.clusters import Clusters
 from tower.credentials import Credentials
 from tower.jointokens import JoinTokens
 from tower.nodes.access import MemberAccesses
+from tower.nodes.nodefiles import NodeFiles
 from tower.nodes.status import SSHStatus
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
@@ -112,6 +113,7 @@ class ApiTestCase(SynchronousTestCase):
     published = Published("0.0.0.0", "tower.example.org", 8443, 8080)
     ports: range | None = range(6000, 6010)
     lets_old_agents_in = True
+    node_files = Path("/")
 
     def setUp(self) -> None:
         """Put the API together."""
@@ -150,6 +152,7 @@ class ApiTestCase(SynchronousTestCase):
             clock,
             self.accesses,
             self.ssh.get,
+            check_files=NodeFiles(self.node_files).check,
         )
 
     def ask(

@@ -160,6 +160,7 @@ class Kit:
         limits: Limits | None = None,
         prefix: bytes = b"/clusters/alpha",
         budget: Budget | None = None,
+        scope: bytes = b"",
     ) -> None:
         self.clock = Clock()
         self.tunnel = FakeTunnel()
@@ -168,7 +169,7 @@ class Kit:
         self.pool = ChannelPool(self.tunnels)
         self.jane = Jane()
         self.requests: list[Request] = []
-        self._relay = Relay("alpha", prefix)
+        self._relay = Relay("alpha", prefix, scope=scope)
         self._router = router or self.relay_it
         self.gateway = Gateway(self.clock, self.route, self.pool, self.sessions, limits, budget)
         self.user = self.connect()
@@ -191,6 +192,11 @@ class Kit:
         """Relay as jane."""
         request.identity = self.jane
         return self._relay
+
+    def take_turns(self) -> None:
+        """Have all pipelined requests served that wait for their turn."""
+        while len(self.gateway.turns):
+            self.clock.advance(0)
 
     @property
     def pipe(self) -> FakePipe:

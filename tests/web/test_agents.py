@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
@@ -47,9 +48,10 @@ class AgentEndpointTests(SynchronousTestCase):
         self.settled.append(Deferred())
         return self.settled[-1]
 
-    def accept(self, received: bytes) -> FakePipe:
+    def accept(self, received: bytes, host: str = "192.0.2.1") -> FakePipe:
         """Have an agent come."""
         pipe = FakePipe()
+        pipe.getPeer = lambda: IPv4Address("TCP", host, 4711)  # type: ignore[attr-defined]
         pipe.receiver = Recorder()
         self.endpoint.accept(pipe, received)
         return pipe
@@ -125,6 +127,29 @@ class AgentEndpointTests(SynchronousTestCase):
         self.assertTrue(second.aborted)
         self.assertTrue(self.accept(head()).closing)
         self.assertFalse(third.aborted)
+
+    def test_fair_to_addresses(self) -> None:
+        """One address that holds every place loses one to each newcomer from another, while it has more."""
+        self.endpoint = AgentEndpoint(self.clock, {b"tower-v2": self.open}, limit=4)
+        many = [self.accept(head(), "192.0.2.1") for _ in range(4)]
+        first = self.accept(head(), "192.0.2.2")
+        self.assertEqual(
+            ([each.aborted for each in many], first.closing), ([True, False, False, False], False)
+        )
+        self.assertTrue(self.accept(head(), "192.0.2.1").closing)
+        second = self.accept(head(), "192.0.2.2")
+        self.assertEqual(
+            ([each.aborted for each in many], second.closing), ([True, True, False, False], False)
+        )
+        self.assertTrue(self.accept(head(), "192.0.2.2").closing)
+        self.assertTrue(self.accept(head(), "192.0.2.1").closing)
+        self.assertEqual((self.endpoint.pending, self.endpoint.refused), (4, 3))
+
+    def test_many_addresses(self) -> None:
+        """Agents that all come at once, each from its own address, do not take each other's place."""
+        agents = [self.accept(head(), f"192.0.2.{number}") for number in range(3)]
+        self.assertEqual([each.aborted for each in agents], [False, False, False])
+        self.assertEqual([each.closing for each in agents], [False, False, True])
 
     def test_no_agent_for_a_mistake(self) -> None:
         """Nobody has to go for a request that is no handshake."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from typing import Any
+from urllib.parse import quote
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -365,3 +366,29 @@ class ChainTests(AuditTestCase):
             self.kit.pipe.deliver(ok())
             self.user.deliver(get(b"/api/v1/pods", b"Authorization: Bearer alpha-token"))
             self.assertEqual(len(self.lines), 2 * count - 1)
+
+
+class HostileTextTests(AuditTestCase):
+    """What users put into a request, in lines that everybody reads as lines."""
+
+    hostile = "\x9b31m\x85\u2028\u202e"
+
+    def test_escaped(self) -> None:
+        """Whatever stands in a path, a User-Agent or a claim, every line of both formats is printable."""
+        raw = self.hostile.encode()
+        path = f"/clusters/alpha/api/v1/namespaces/{quote(self.hostile)}/pods/a%0d%0ab%1b%7f"
+        for form in FORMATS:
+            self.audit = Audit(self.lines, FORMATS[form](), self.clock.seconds)
+            self.serve(self.relayed)
+            self.ask(path.encode(), b"User-Agent: x" + raw, b"Impersonate-User: " + raw)
+            self.assertGreaterEqual(len(self.lines), 2)
+            for line in self.lines:
+                self.assertTrue(line.decode().removesuffix("\n").isprintable(), line)
+                self.assertIn(b"\n", line[-1:])
+            self.assertIn(rb"\u009b31m\u0085\u2028\u202e", self.lines[0])
+            if form == "json":
+                event = json.loads(self.lines[0])
+                self.assertEqual(event["userAgent"], "x" + self.hostile)
+                self.assertEqual(event["objectRef"]["namespace"], self.hostile)
+                self.assertEqual(event["objectRef"]["name"], "a\r\nb\x1b\x7f")
+            self.lines.clear()

@@ -14,7 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters import Clusters
 from tower.credentials import Credential, Credentials
 from tower.errors import Forbidden, NotFound, TowerError, Unauthorized
+from tower.kube.kubeconfig import KubeAccess
+from tower.nodes.access import MemberAccesses
+from tower.nodes.spec import SSHSpec
 from tower.store import MemoryStore
+from tower.vault import Vault
 from tower.web.chain import Chain, user_chain
 from tower.web.identity import Authenticator, Identity
 from tower.web.outcome import Relay
@@ -37,9 +41,11 @@ class FakeChannel:
     """A connection."""
 
     authenticated: Any = None
+    proven: int = 0
 
     def prove(self) -> None:
-        """Nothing follows from it here."""
+        """Count it."""
+        self.proven += 1
 
 
 @define
@@ -71,7 +77,8 @@ class UserChainTests(SynchronousTestCase):
         self.clock.advance(NOW)
         clock: Any = self.clock
         self.store = MemoryStore()
-        self.clusters = Clusters(self.store, None, clock)
+        self.accesses = MemberAccesses(self.store, Vault(f"{self.mktemp()}.key"))
+        self.clusters = Clusters(self.store, None, clock, self.accesses)
         self.credentials = Credentials(self.store, clock, 86400.0)
         for name in ("alpha", "beta"):
             self.successResultOf(self.clusters.add(name))
@@ -128,6 +135,46 @@ class UserChainTests(SynchronousTestCase):
         self.refused(Forbidden, request(self.jane), "nope")
         self.refused(NotFound, request(self.admin), "nope")
 
+    def test_names_of_the_system(self) -> None:
+        """Who was issued such a name in earlier times is told at each request which it is, and the cure."""
+        for user, groups, name in (
+            ("jane", ["dev", "kubeadm:cluster-admins"], "group 'kubeadm:cluster-admins'"),
+            ("jane", ["system:masters"], "group 'system:masters'"),
+            ("jane", ["tower:admins"], "group 'tower:admins'"),
+            ("system:admin", [], "user 'system:admin'"),
+            ("system:authenticated", [], "user 'system:authenticated'"),
+            ("clusterAdmin", [], "user 'clusterAdmin'"),
+        ):
+            _, token = self.issue("alpha", user, *groups)
+            asked = request(token)
+            for _ in range(2):
+                said = self.refused(Forbidden, asked)
+                self.assertIn(name, said)
+                self.assertIn("ask for a kubeconfig without it", said)
+                self.assertNotIn("--allow-system-identity", said)
+            self.assertEqual(asked.audited, ["alpha", "alpha"])
+        _, token = self.issue("alpha", "jane", "system:authenticated")
+        self.passes(request(token))
+
+    def test_names_that_a_record_allows(self) -> None:
+        """The record of a cluster of type ssh may allow some; that counts from the next request on."""
+        access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
+        spec = SSHSpec("core", "/keys/id", nodes=("h1:22",))
+        self.successResultOf(self.clusters.add("gamma", ssh=spec, access=access))
+        _, token = self.issue("gamma", "jane", "kube:admin")
+        asked = request(token)
+        cure = "'tower cluster set gamma --allow-system-identity kube:admin'"
+        self.assertIn(cure, self.refused(Forbidden, asked, "gamma"))
+        for allowed in (evolve(spec, allowed_identities=("kube:admin",)), evolve(spec, allow_system=True)):
+            self.change("gamma", allowed)
+            self.passes(asked, "gamma")
+        self.change("gamma", spec)
+        self.refused(Forbidden, asked, "gamma")
+
+    def change(self, name: str, spec: SSHSpec) -> None:
+        """Change how a cluster is reached."""
+        self.successResultOf(self.clusters.change(name, lambda cluster: evolve(cluster, ssh=spec)))
+
     def test_cluster_of_the_same_name(self) -> None:
         """A credential for a removed cluster does not open the next one of its name."""
         asked = request(self.jane)
@@ -150,11 +197,20 @@ class UserChainTests(SynchronousTestCase):
             asked.fields.foreign = b"Impersonate-User"
             self.assertIn("Impersonate-User", self.refused(Forbidden, asked, cluster))
 
+    def test_proven(self) -> None:
+        """A connection is proven by a credential that is accepted, wherever it may go, and by no other."""
+        channel = FakeChannel()
+        self.refused(Unauthorized, request("towerk-wrong", channel=channel))
+        self.assertEqual(channel.proven, 0)
+        self.refused(Forbidden, request(self.jane, channel=channel), "beta")
+        self.assertEqual(channel.proven, 1)
+
     def test_kept_alive(self) -> None:
         """The next request of a connection is checked again: expired and revoked ones end."""
         channel = FakeChannel()
         self.passes(request(self.jane, channel=channel))
         kept = channel.authenticated
+        self.assertEqual(channel.proven, 1)
         self.passes(request(self.jane, channel=channel))
         self.assertIs(channel.authenticated, kept)
         self.successResultOf(self.credentials.revoke(self.jane_credential.id))

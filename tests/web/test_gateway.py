@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -11,7 +12,8 @@ from tests.pipes import FakePipe
 from tests.web.gatewaykit import FakeUser, Kit, get, ok
 from tower.budget import Budget
 from tower.pipes import Pipe
-from tower.web.gateway import Limits
+from tower.slots import Slots
+from tower.web.httpchannel import HTTPChannel
 from tower.web.outcome import HandOver, Outcome, Response
 from tower.web.request import Request
 
@@ -19,6 +21,16 @@ from tower.web.request import Request
 def hello(request: Request) -> Outcome:
     """Answer at once."""
     return Response(200, b"hello", ((b"Content-Type", b"text/plain"),))
+
+
+def known(router: Callable[[Request], Outcome]) -> Callable[[Request], Outcome]:
+    """Return *router*, whose users show a valid credential."""
+
+    def route(request: Request) -> Outcome:
+        request.channel.prove()
+        return router(request)
+
+    return route
 
 
 class HeadTests(SynchronousTestCase):
@@ -40,6 +52,7 @@ class HeadTests(SynchronousTestCase):
             kit = Kit(hello)
             kit.user.deliver(wire[:cut])
             kit.user.deliver(wire[cut:])
+            kit.take_turns()
             self.assertEqual([request.target for request in kit.requests], [b"/1", b"/2"])
 
     def test_byte_by_byte(self) -> None:
@@ -120,7 +133,7 @@ class HeadTests(SynchronousTestCase):
 
     def test_user_who_takes_nothing(self) -> None:
         """A user who does not read gets a long time, and no 408 for what he pipelined."""
-        kit = Kit(hello)
+        kit = Kit(known(hello))
         kit.user.full = True
         kit.user.deliver(get() + get())
         kit.sweep(3600)
@@ -133,13 +146,22 @@ class HeadTests(SynchronousTestCase):
 class ConnectionTests(SynchronousTestCase):
     """Connections as a whole."""
 
-    def test_limit(self) -> None:
-        """There are only so many connections."""
-        kit = Kit(hello, Limits(connections=1))
+    def test_slot(self) -> None:
+        """A slot is kept by whoever has authenticated, not by whoever was let in without."""
+        for authenticated, proven in ((None, False), (("token", "jane"), True)):
+            kit = Kit()
+            kit.user.slot = slot = Slots(kit.clock).take(None)  # type: ignore[attr-defined]
+            assert slot is not None
+            channel = cast(HTTPChannel, kit.user.receiver)
+            channel.authenticated = authenticated
+            kit.user.deliver(get())
+            self.assertEqual((len(kit.sessions.inside), slot.proven), (1, proven))
+
+    def test_stopping(self) -> None:
+        """A gateway that is stopping takes no more connections."""
+        kit = Kit(hello)
+        kit.gateway.stop(1)
         self.assertIsNone(kit.gateway.accept(FakeUser()))
-        self.assertEqual(kit.gateway.refused_connections, 1)
-        kit.user.lose()
-        self.assertIsNotNone(kit.gateway.accept(FakeUser()))
 
     def test_half_close(self) -> None:
         """A user who has said all he wants gets what was answered already."""
@@ -159,13 +181,16 @@ class ConnectionTests(SynchronousTestCase):
         kit.user.receiver.drained()
         self.assertEqual(len(kit.requests), 2)
         kit.user.drain()
+        kit.take_turns()
         self.assertEqual(len(kit.requests), 4)
 
     def test_thousands_at_once(self) -> None:
         """Pipelined requests with instant answers do not exhaust the stack."""
-        kit = Kit(hello)
-        kit.user.deliver(get() * 3000)
-        self.assertEqual(len(kit.requests), 3000)
+        for router in (hello, known(hello)):
+            kit = Kit(router)
+            kit.user.deliver(get() * 3000)
+            kit.take_turns()
+            self.assertEqual(len(kit.requests), 3000)
 
     def test_stop_idle(self) -> None:
         """Stopping closes idle connections at once and takes no new ones."""
@@ -263,11 +288,15 @@ class BudgetTests(SynchronousTestCase):
     def test_partial_heads(self) -> None:
         """Heads under way borrow from the budget, and give back however they end."""
         budget = Budget(10_000)
-        kit = Kit(hello, budget=budget)
+        kit = Kit(known(hello), budget=budget)
+        kit.user.deliver(get())
+        kit.user.taken()
         kit.user.deliver(b"GET /" + b"a" * 5000)
         kit.user.deliver(b"a" * 5000)
         self.assertEqual(budget.lent, 10_005 - 4096)
         other = kit.connect()
+        other.deliver(get())
+        other.taken()
         other.deliver(b"GET /" + b"a" * 9000)
         self.assertTrue(other.taken().startswith(b"HTTP/1.1 503 "))
         self.assertTrue(other.closing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from itertools import zip_longest
 
@@ -339,6 +340,11 @@ class FieldTests(SynchronousTestCase):
         self.refused(b"Sec-WebSocket-Protocol: a, " + prefix + b"YWJj, " + prefix + b"YWJj", code=401)
         for encoded in (b"Y", b"Y.Jj", b"Y+Jj"):
             self.refused(b"Sec-WebSocket-Protocol: a, " + prefix + encoded, code=401)
+        capitals = fields(b"Sec-WebSocket-Protocol: a, " + prefix.upper() + b"YWJj")
+        self.assertEqual((capitals.bearer, b"BEARER" in capitals.onward), (b"abc", False))
+        self.assertEqual(capitals.as_they_came(bearer=False), b"Host: tower\r\nSec-WebSocket-Protocol: a\r\n")
+        for strange in (b"x" + prefix + b"YWJj", prefix[:-1], prefix[:-1] + b"/YWJj"):
+            self.refused(b"Sec-WebSocket-Protocol: a, " + strange, code=401)
         self.assertEqual(
             fields(b"Authorization: Bearer x", b"Sec-WebSocket-Protocol: a, " + prefix + b"YWJj").bearer, b"x"
         )
@@ -434,6 +440,19 @@ class ReaderTests(SynchronousTestCase):
         with self.assertRaises(BadHead) as caught:
             check_unfinished(b"a" * (HEAD_LIMIT + 1))
         self.assertEqual(caught.exception.code, 431)
+
+    @given(st.lists(st.sampled_from([b"\r", b"\n", b"\r\n", b"a"])), st.data())
+    def test_unfinished_in_pieces(self, parts: list[bytes], data: st.DataObject) -> None:
+        """A line that ends without CR is found wherever the head was cut, and no other."""
+        whole = b"".join(parts)
+        cut = data.draw(st.integers(0, len(whole)))
+        refused = False
+        try:
+            check_unfinished(whole[:cut])
+            check_unfinished(whole, cut)
+        except BadHead:
+            refused = True
+        self.assertEqual(refused, re.search(rb"(?<!\r)\n", whole) is not None)
 
     @given(st.binary(max_size=200))
     def test_anything(self, data: bytes) -> None:

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
+from tower.systemidentities import NONE_ALLOWED, SystemIdentities
 from tower.web.identity import (
     ANYBODY,
     TOKEN_LIMIT,
@@ -215,10 +216,42 @@ class GrantTests(SynchronousTestCase):
         check_grant("jane@example.com", ["dev", "Team Ä", "oidc:ops"])
 
     def test_reserved(self) -> None:
-        """Kubernetes' and Tower's own names are not, as user or group."""
-        for name in ("system:admin", "system:masters", "tower:admins", "system:"):
-            self.assertIn(repr(name), self.refusal(name))
-            self.assertIn(f"group {name!r}", self.refusal("jane", ["dev", name]))
+        """Kubernetes', administrators' and Tower's own names are not, as user or group; the cure is told."""
+        for name in (
+            "system:admin",
+            "system:masters",
+            "system:bootstrappers:kubeadm:default-node-token",
+            "system:anything",
+            "kubeadm:cluster-admins",
+            "kube:admin",
+            "tower:admins",
+            "system:",
+        ):
+            for text in (self.refusal(name), self.refusal("jane", ["dev", name])):
+                self.assertIn(repr(name), text)
+                self.assertIn("choose another name", text)
+            self.assertIn(f"group {name!r}", text)
+        self.assertIn("leave it out", self.refusal("jane", ["system:authenticated"]))
+
+    def test_allowed(self) -> None:
+        """What a cluster's record allows is granted there, and Tower's own names nowhere."""
+        rule = SystemIdentities(["system:monitoring"])
+        check_grant("system:monitoring", ["system:monitoring"], rule)
+        self.assertRaises(Invalid, check_grant, "system:admin", [], rule)
+        every = SystemIdentities(allow_all=True)
+        check_grant("system:admin", ["kubeadm:cluster-admins"], every)
+        self.assertRaises(Invalid, check_grant, "jane", ["tower:admins"], every)
+
+    def test_cure(self) -> None:
+        """Where a cluster's record may allow a name, the error says how."""
+        for name, text in (
+            ("kube:admin", "tower cluster set beta --allow-system-identity kube:admin"),
+            ("tower:x", ""),
+        ):
+            said = str(self.assertRaises(Invalid, check_grant, name, [], NONE_ALLOWED, "beta"))
+            self.assertIn(text, said)
+            self.assertEqual("--allow-system-identity" in said, bool(text))
+            self.assertNotIn("--allow-system-identity", self.refusal(name))
 
     def test_too_many(self) -> None:
         """Groups are headers of every request, so there may not be any number."""

@@ -203,6 +203,8 @@ class KubeconfigTests(ApiTestCase):
         for spec, text in (
             ({"user": "system:admin"}, "system:"),
             ({"groups": ["tower:admins"]}, "tower:"),
+            ({"groups": ["dev", "kubeadm:cluster-admins"]}, "group 'kubeadm:cluster-admins'"),
+            ({"groups": ["system:authenticated"]}, "leave it out"),
             ({"groups": "dev"}, "spec.groups"),
             ({"user": ""}, "spec.user"),
             ({"via": "tunnel"}, "front-door or port"),

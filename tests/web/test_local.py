@@ -124,6 +124,7 @@ class ResponseTests(SynchronousTestCase):
         """Our own mistakes are a 500 without their text, and a log entry."""
         kit = Kit(lambda request: 1 // 0)
         kit.user.deliver(get() + get())
+        kit.take_turns()
         answer = kit.user.taken()
         self.assertEqual(answer.count(b"HTTP/1.1 500 "), 2)
         self.assertNotIn(b"division", answer)
@@ -162,9 +163,24 @@ class BodyTests(SynchronousTestCase):
     def test_with_the_head(self) -> None:
         """A body that came with the head."""
         self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST", body=b"abc") + get())
+        self.kit.take_turns()
         answers = self.user.taken()
         self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 2)
         self.assertIn(b"\r\n\r\nabcHTTP", answers)
+
+    def test_gone_at_once(self) -> None:
+        """Who waits for the body of a user who goes while that is asked for does not wait for ever."""
+        bodies: list[Deferred[bytes]] = []
+
+        def take(request: Request) -> Any:
+            bodies.append(request.body())
+            return bodies[0].addCallback(lambda body: Response(200, body))
+
+        kit = Kit(take)
+        kit.user.send = lambda data: kit.user.lose() or False  # type: ignore[method-assign,func-returns-value]
+        kit.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
+        self.assertTrue(kit.user.lost)
+        self.assertTrue(bodies[0].called)
 
     def test_in_pieces(self) -> None:
         """A body in pieces, chunked or not, in any split."""
@@ -262,7 +278,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.user.taken(), b"")
         stream.finish()
         self.assertEqual(self.user.taken(), b"0\r\n\r\n")
-        stream.write(b"late")
+        self.assertFalse(stream.write(b"late"))
         stream.finish()
         self.assertEqual(self.user.taken(), b"")
         self.user.deliver(get())

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import IDENTITY, FakeTunnel, Jane, Kit, get, ok
+from tower.slots import Slots
 from tower.web.identity import ANYBODY
 from tower.web.kubesphereport import KubeSpherePort
 from tower.web.outcome import Outcome, Relay
@@ -80,6 +81,13 @@ class KubeSpherePortTests(SynchronousTestCase):
         answer = self.user.taken()
         for line in (b"Set-Cookie: token=abc\r\n", b"Location: http://ks.example:30880/x\r\n"):
             self.assertIn(line, answer)
+
+    def test_slot(self) -> None:
+        """Whoever reaches the port keeps the slot: there is nobody to authenticate."""
+        self.user.slot = slot = Slots(self.kit.clock).take(None)  # type: ignore[attr-defined]
+        self.user.deliver(get(b"/kapis"))
+        assert slot is not None
+        self.assertTrue(slot.proven)
 
     def test_channels_are_used_again(self) -> None:
         """Requests of all kinds of people share the channels, and only those to KubeSphere."""

@@ -42,6 +42,10 @@ class FakeChannel:
     standing: Any = None
 
 
+#: Where what follows /clusters/alpha goes.
+ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
+
+
 class NoRights:
     """Records that never change."""
 
@@ -172,7 +176,7 @@ class FrontDoorTests(RouterTestCase):
         """What follows the cluster's name is the cluster's, byte for byte."""
         for rest in (b"", b"/", b"/api/v1/pods", b"?a=b", b"/a%2fb/..%2f?x=/clusters/beta", b"//x\\y"):
             relay = self.ask(self.front, b"/clusters/alpha" + rest)
-            self.assertEqual(relay, Relay("alpha", b"/clusters/alpha"))
+            self.assertEqual(relay, ALPHA)
         self.assertEqual(set(self.asked), {"alpha"})
 
     def test_same_object(self) -> None:
@@ -217,7 +221,7 @@ class FrontDoorTests(RouterTestCase):
     def test_at_home(self) -> None:
         """Kubernetes' own paths, with the credential of a cluster, are that cluster's, byte for byte."""
         for target in (b"/version", b"/api/v1/pods?x=%2e", b"/apis/apps//v1", b"/openapi/v3", b"/healthz"):
-            self.assertEqual(self.at_root("alpha", target), Relay("alpha", b""))
+            self.assertEqual(self.at_root("alpha", target), Relay("alpha", scope=ALPHA.scope))
         self.assertEqual(self.asked, ["", "alpha"] * 5)
 
     def test_not_at_home(self) -> None:
@@ -324,7 +328,8 @@ class FrontDoorTests(RouterTestCase):
         prefix = b"/clusters/alpha/targets/wiki-1.main"
         for rest in (b"", b"/", b"?a=b", b"/a%2fb//..%2f?x", b"/targets/kubernetes"):
             self.assertEqual(
-                self.ask(self.front, prefix + rest), Relay("alpha", prefix, "wiki-1.main", plain=True)
+                self.ask(self.front, prefix + rest),
+                Relay("alpha", prefix, "wiki-1.main", plain=True, scope=prefix),
             )
         self.assertIs(self.ask(self.front, prefix), self.ask(self.front, prefix + b"/x"))
         upgraded = self.ask(self.front, prefix + b"/ws", b"GET", b"websocket")
@@ -350,9 +355,7 @@ class FrontDoorTests(RouterTestCase):
         ):
             self.refused(404, self.front, b"/clusters/alpha/targets/" + rest)
         for rest in (b"/targets", b"/targetsx/a", b"/%74argets/wiki/", b"//targets/wiki", b"/x/targets/wiki"):
-            self.assertEqual(
-                self.ask(self.front, b"/clusters/alpha" + rest), Relay("alpha", b"/clusters/alpha")
-            )
+            self.assertEqual(self.ask(self.front, b"/clusters/alpha" + rest), ALPHA)
         self.closed = True
         self.refused(401, self.front, b"/clusters/alpha/targets/kubernetes")
         self.refused(401, self.front, b"/clusters/alpha/targets/")
@@ -362,7 +365,7 @@ class FrontDoorTests(RouterTestCase):
         prefix = b"/clusters/beta/targets/kubelet/n1.example"
         for rest in (b"/stats/summary?x=/y", b"", b"/", b"?a"):
             relay = self.ask(self.front, prefix + rest)
-            self.assertEqual(relay, Relay("beta", prefix, "kubelet/n1.example", plain=True))
+            self.assertEqual(relay, Relay("beta", prefix, "kubelet/n1.example", plain=True, scope=prefix))
         self.assertEqual(
             self.kubelets.asked[0], ("jane", ("dev",), "n1.example", b"GET", b"/stats/summary", False)
         )
@@ -419,7 +422,7 @@ class FrontDoorTests(RouterTestCase):
         prefix = b"/clusters/alpha/targets/kubelet"
         for rest in (b"", b"/n1/pods"):
             relay = self.ask(self.front, prefix + rest)
-            self.assertEqual(relay, Relay("alpha", prefix, "kubelet", plain=True))
+            self.assertEqual(relay, Relay("alpha", prefix, "kubelet", plain=True, scope=prefix))
         self.assertEqual(self.kubelets.asked, [])
 
     def test_no_kubelets_on_ports_of_clusters(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve
@@ -56,8 +57,8 @@ def patch(**connection: Any) -> dict[str, Any]:
     return {"spec": {"connection": connection}}
 
 
-class WritingTests(ApiTestCase):
-    """Create and patch."""
+class WritingCase(ApiTestCase):
+    """Creates and patches."""
 
     def create(self, value: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make a cluster, return the answer."""
@@ -76,6 +77,10 @@ class WritingTests(ApiTestCase):
         }
         self.assertEqual(len(said), 1)
         return said.pop()
+
+
+class WritingTests(WritingCase):
+    """Create and patch."""
 
     def test_create(self) -> None:
         """The answer shows how the nodes are reached, and of the credential what may be shown."""
@@ -120,7 +125,7 @@ class WritingTests(ApiTestCase):
             ({"ssh": None}, "ssh.user: required"),
             ({"ssh": []}, "spec.connection.ssh: must be an object"),
             ({"ssh": {"user": "u"}}, "ssh.keyFile: required"),
-            ({"ssh": {"user": "u", "keyFile": "id"}}, "absolute path"),
+            ({"ssh": {"user": "u", "keyFile": "~/id"}}, "keyFile: '~/id': must be a path without ~"),
         ):
             value = body()
             value["spec"]["connection"] |= connection
@@ -258,6 +263,39 @@ class WritingTests(ApiTestCase):
         self.assertEqual(refusal.code, 500)
         self.assertIn(str(self.vault.path), refusal.message)
         self.assertEqual(self.clusters.list(), [])
+
+
+class FilesTests(WritingCase):
+    """Files that clusters may name are below one directory."""
+
+    node_files = Path("/keys")
+
+    def test_elsewhere(self) -> None:
+        """A file elsewhere is refused by field, value and cure, when it is made and when it is changed."""
+        value = body(keyFile="/keys/../etc/id")
+        said = self.refusal("POST", value)
+        self.assertIn("keyFile: '/keys/../etc/id': must be below /keys (--node-files of tower-proxy)", said)
+        self.create()
+        for name in ("knownHosts", "nodesFile", "keyFile", "kubeletCertificateAuthority"):
+            for path in ("/etc/shadow", "../secrets.key", "a/../../b", "/keys", "."):
+                said = self.refusal("PATCH", patch(ssh={"nodes": None, name: path}))
+                self.assertIn(f"spec.connection.ssh.{name}: {path!r}: must be below /keys", said)
+        ssh = self.patched(patch(ssh={"nodes": None, "nodesFile": "b/c"}))["spec"]["connection"]["ssh"]
+        self.assertEqual(ssh["nodesFile"], "b/c")
+
+    def test_of_former_times(self) -> None:
+        """What a record names already may stay when something else changes, but comes in nowhere anew."""
+        self.create()
+        cluster = self.clusters.require("beta")
+        assert cluster.ssh is not None
+        old = evolve(cluster.ssh, key_file="/etc/id")
+        self.successResultOf(self.clusters.change("beta", lambda known: evolve(known, ssh=old)))
+        self.patched(patch(ssh={"user": "core"}))
+        self.assertIn("knownHosts", self.refusal("PATCH", patch(ssh={"knownHosts": "/etc/id"})))
+        self.assertEqual(
+            self.patched(patch(ssh={"keyFile": "id"}))["spec"]["connection"]["ssh"]["keyFile"], "id"
+        )
+        self.assertIn("keyFile", self.refusal("PATCH", patch(ssh={"keyFile": "/etc/id"})))
 
 
 class ShowingTests(ApiTestCase):

@@ -142,12 +142,13 @@ class StandingTests(SynchronousTestCase):
         self.ask()
         for target in (b"/clusters/beta/api", b"/clusters/alphab/api", b"/clusters/alpha%2f"):
             self.refused(TowerError, target)
-        self.assertEqual(self.ask(b"/clusters/alpha"), Relay("alpha", b"/clusters/alpha"))
+        prefix = b"/clusters/alpha"
+        self.assertEqual(self.ask(prefix), Relay("alpha", prefix, scope=prefix))
         self.assertGreater(self.asked, 3)
 
     def test_paths_without_the_cluster(self) -> None:
         """A way that leaves out the cluster's prefix covers nothing: Tower's own paths begin alike."""
-        self.assertEqual(self.ask(b"/api/v1/pods"), Relay("alpha", b""))
+        self.assertEqual(self.ask(b"/api/v1/pods"), Relay("alpha", b"", scope=b"/clusters/alpha"))
         self.refused(Forbidden, b"/apis/cluster.kubesphere.io/v1alpha1")
         self.refused(Forbidden, b"/clusters/beta/api")
 
@@ -167,8 +168,9 @@ class StandingTests(SynchronousTestCase):
 
     def test_targets(self) -> None:
         """The way to a cluster is none to its targets, nor the other way round; each stands for itself."""
-        target = Relay("alpha", b"/clusters/alpha/targets/wiki", "wiki", plain=True)
-        cluster = Relay("alpha", b"/clusters/alpha")
+        prefix = b"/clusters/alpha/targets/wiki"
+        target = Relay("alpha", prefix, "wiki", plain=True, scope=prefix)
+        cluster = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
         for path, relay in (
             (b"/clusters/alpha/api", cluster),
             (b"/clusters/alpha/targets/wiki/", target),

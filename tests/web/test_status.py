@@ -116,6 +116,18 @@ class StatusTests(SynchronousTestCase):
         """Text of users stays within JSON."""
         self.assertEqual(status_response(Refusal(404, "a\r\nSet-Cookie: b")).count(b"Set-Cookie: b\r\n"), 0)
 
+    def test_escaped(self) -> None:
+        """A message is fit for terminals and logs, as it is sent and as clients print it."""
+        refusal = Refusal(422, "spec.a: no \x9b31m\u2028\r\n\x7f", details={"name": "x\x7f\x9b"})
+        self.assertEqual(str(refusal), r"spec.a: no \x9b31m\u2028\r\n\x7f")
+        self.assertEqual(refusal.message, str(refusal))
+        body = status_response(refusal, "1f").partition(b"\r\n\r\n")[2].decode().removesuffix("\n")
+        self.assertTrue(body.isprintable() and body.isascii())
+        status = json.loads(body)
+        self.assertTrue(status["message"].isprintable())
+        self.assertTrue(status["details"]["causes"][0]["message"].isprintable())
+        self.assertEqual(status["details"]["name"], "x\x7f\x9b")
+
     def test_status_line(self) -> None:
         """Unknown codes have a line too."""
         self.assertEqual(status_line(200), b"HTTP/1.1 200 OK\r\n")

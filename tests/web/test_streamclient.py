@@ -160,4 +160,4 @@ class BreakingPipe(FakePipe):
     def send(self, data: Any) -> bool:
         """Break."""
         self.lose(ConnectionError("reset"))
-        return True
+        return False

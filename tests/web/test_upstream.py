@@ -6,8 +6,9 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FakeTunnel, FakeTunnels
-from tower.conch.opening import StreamRefused, TunnelLost
+from tower.conch.opening import StreamRefused, TunnelLost, refused
 from tower.errors import ClusterUnreachable
+from tower.escaping import LONGEST_SAID
 from tower.web.status import Refusal
 from tower.web.upstream import ChannelPool, Upstream
 
@@ -158,3 +159,22 @@ class OpeningTests(SynchronousTestCase):
             str(refusal), "the agent of cluster alpha cannot reach target database: connection refused"
         )
         self.assertEqual(refusal.code, 503)
+
+    def test_refused_in_words_of_its_own(self) -> None:
+        """What an agent says is quoted as its words, in one line and within the limit."""
+        tunnel = FakeTunnel(at_once=False)
+        self.tunnels.tunnels.append(tunnel)
+        for code, begin in (
+            ("not-allowed", "the agent of cluster alpha does not allow this: "),
+            ("no-such-target", "the agent of cluster alpha refused: "),
+            ("failed", "the agent of cluster alpha cannot reach its API server: "),
+        ):
+            opening = self.pool.open("alpha", "kubernetes")
+            words = 'log in at "evil" \x9b2J\u2028\r' + "x" * 1000
+            tunnel.openings[-1].errback(refused(f"{code}: {words}".encode()))
+            text = str(self.failureResultOf(opening, Refusal).value)
+            begin += r'the agent of alpha reports: "log in at \"evil\" \u009b2J\u2028\rxxx'
+            self.assertEqual(text[: len(begin)], begin)
+            self.assertTrue(text.endswith('x…"'))
+            self.assertTrue(text.isprintable())
+            self.assertEqual(len(text.partition("reports: ")[2]), LONGEST_SAID + 2)

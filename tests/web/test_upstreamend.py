@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.conch.muxes import MuxPair
 from tests.pipes import FakePipe
+from tests.receivers import Recorder
 from tests.web.gatewaykit import Kit, get, ok
 from tower.policy import HeadPolicy
 from tower.web.http1 import HEAD_LIMIT
@@ -119,6 +121,14 @@ class RequestTests(EndCase):
         self.assertEqual(self.upstream.taken(), b"")
         self.assertTrue(self.channel.aborted)
 
+    def test_refused_behind_a_full_one(self) -> None:
+        """Who is refused is not held back, though the API server takes no more: nobody would let it go on."""
+        self.upstream.full = True
+        body = request(framing=b"Content-Length: 2\r\n", body=b"ab")
+        self.channel.deliver(body + b"GET /secret HTTP/1.1\r\nHost: tower\r\n\r\n")
+        self.assert_refused("names no user")
+        self.assertFalse(self.channel.paused)
+
     def test_broken_chunks(self) -> None:
         """Broken framing goes no further."""
         self.channel.deliver(request(framing=b"Transfer-Encoding: chunked\r\n", body=b"3\r\nabcd"))
@@ -179,17 +189,36 @@ class AnswerTests(EndCase):
             self.assertEqual(self.channel.taken(), data)
 
     def test_upstream_ends(self) -> None:
-        """The API server's end is passed on as an end, a cut as a cut."""
+        """The API server's end is passed on as an end, a cut as a cut; who is gone takes nothing more."""
         self.upstream.end()
         self.assertTrue(self.channel.finished)
         self.assertFalse(self.channel.closing)
         self.upstream.lose()
-        self.assertFalse(self.channel.closing)
-        self.channel.lose()
+        self.assertTrue(self.channel.closing)
         self.setUp()
         self.upstream.lose()
         self.assertTrue(self.channel.closing)
         self.assertFalse(self.channel.finished)
+
+    def test_breaks_behind_its_answer(self) -> None:
+        """An API server that answers an upload early, ends and breaks leaves nothing of it behind."""
+        muxes, proxy, upstream = MuxPair(), Recorder(), FakePipe()
+        there, here = muxes.open(proxy, Recorder())
+        AgentEnd(here, upstream, HeadPolicy(api_server).rewrite).start()
+        there.send(request(framing=b"Content-Length: 100000\r\n", body=b"a" * 9000))
+        muxes.pump()
+        upstream.deliver(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+        upstream.end()
+        there.send(b"a" * 1000)
+        upstream.broken = True
+        muxes.pump()
+        self.assertTrue(here._paused)
+        there.send(b"a" * 1000)
+        muxes.pump()
+        upstream.lose()
+        muxes.pump()
+        self.assertEqual(proxy.log, ["received", "ended", "closed"])
+        self.assertEqual((muxes.far.mux.channels, muxes.far.budget.lent), ({}, 0))
 
     def test_channel_ends(self) -> None:
         """When the proxy lets go the API server is told at once."""
@@ -269,6 +298,14 @@ class UpgradeTests(EndCase):
         self.assertEqual(self.channel.taken(), interim + self.SWITCHED)
         self.channel.deliver(b"raw")
         self.assertEqual(self.upstream.taken(), b"raw")
+
+    def test_interim_held_back(self) -> None:
+        """Interim answers that the proxy does not take are not piled up here."""
+        self.channel.full = True
+        self.upstream.deliver(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.assertTrue(self.upstream.paused)
+        self.channel.drain()
+        self.assertFalse(self.upstream.paused)
 
     def test_waits(self) -> None:
         """What comes before the 101 waits in the channel."""

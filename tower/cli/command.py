@@ -10,12 +10,12 @@ from pathlib import Path
 
 import tower
 from tower.errors import ConfigurationError, TowerError
+from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 
 from .arguments import parser
 from .client import Client
 from .errors import CallFailed, CommandFailed
-from .output import shown
 
 #: Where a running proxy keeps its administrator's kubeconfig, in its state directory.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
@@ -88,10 +88,10 @@ def _version(options: argparse.Namespace, client: Callable[[KubeAccess], Client]
     if options.client or not (options.kubeconfig or options.state_dir):
         return text
     answer = client(find_access(options)).call("GET", "/version")
-    return f"{text}\nproxy {answer.get('gitVersion', 'unknown')}"
+    return f"{text}\nproxy {escaped(str(answer.get('gitVersion', 'unknown')))}"
 
 
 def _told(error: TowerError) -> str:
     if isinstance(error, CallFailed) and error.code == 401:
-        return f"{shown(str(error))} (the proxy renews the file in its state directory while it runs)"
-    return shown(str(error).replace("\n", " "))
+        return f"{escaped(str(error))} (the proxy renews the file in its state directory while it runs)"
+    return escaped(str(error).replace("\n", " "))

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThreadPool
 
+from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
 from tower.listening import listen
 from tower.web.streamclient import Way, dial, way_of
@@ -133,7 +134,7 @@ def forward(client: Client, options: argparse.Namespace) -> None:
     )
 
     def say(text: str) -> None:
-        print(f"tower: {what}: {text}", file=sys.stderr, flush=True)
+        print(f"tower: {what}: {escaped(text)}", file=sys.stderr, flush=True)
 
     forwarder = Forwarder(credential.way, partial(dial, reactor), say, reactor)
     try:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tower.escaping import escaped
+
 from .client import Client
 from .clusters import call_cluster
 from .errors import CommandFailed
@@ -32,27 +34,44 @@ def join(client: Client, options: argparse.Namespace) -> str:
 
 
 def _join_v2(client: Client, options: argparse.Namespace) -> str:
-    if options.format != "command":
+    if options.format == "manifest":
         raise CommandFailed(
             "--format manifest is for --protocol v1: an agent of v2 keeps a key of its own in a directory "
             "that outlives it, so it is started with the line; see docs/install.md"
         )
     spec = {"ttl": options.ttl or _DEFAULT_TTL, "uses": options.uses or 1}
-    return join_line(options.name, _ask(client, options.name, spec))
+    line = join_line if options.format == "command" else environment_line
+    return line(options.name, _ask(client, options.name, spec))
 
 
 def join_line(name: str, status: dict[str, Any]) -> str:
-    """Return the line to run where the cluster *name* is reachable; scripts rely on its form."""
-    words = ["env", f"TOWER_TOKEN={status['token']}", "twistd", "--pidfile=", "-n", "tower-agent"]
+    """Return the line to run where the cluster *name* is reachable; scripts rely on its form.
+
+    ``printf`` is a part of every shell, so the token is in no program's arguments or environment.
+    """
+    words = ["printf", "%s", status["token"], "|", *_agent_words(name, status), "--token-file", "-"]
+    return " ".join(word if word == "|" else shlex.quote(word) for word in words)
+
+
+def environment_line(name: str, status: dict[str, Any]) -> str:
+    """Return that line as it was before, for what starts programs without a shell; as widely relied on."""
+    return shlex.join(["env", f"TOWER_TOKEN={status['token']}", *_agent_words(name, status)])
+
+
+def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
+    words = ["twistd", "--pidfile=", "-n", "tower-agent"]
     words += ["--name", name, "--proxy-server", status["proxyServer"]]
     for fingerprint in status["hostKeys"]:
         words += ["--host-key", fingerprint]
-    words += ["--ca-hash", status["caHash"]]
-    return shlex.join(words)
+    return [*words, "--ca-hash", status["caHash"]]
 
 
 def _join_v1(client: Client, options: argparse.Namespace) -> str:
     name, ca_file = options.name, options.ca_file
+    if options.format == "env":
+        raise CommandFailed(
+            "--format env is for --protocol v2: the agent of v1 takes its token as an argument"
+        )
     manifest = options.format == "manifest"
     if manifest and ca_file is not None:
         raise CommandFailed("--ca-file is for --format command: a manifest holds the CA itself")
@@ -123,4 +142,4 @@ def _write_ca(path: Path, pem: str) -> None:
 
 
 def _note(text: str) -> None:
-    print(f"tower: note: {text}", file=sys.stderr)
+    print(f"tower: note: {escaped(text)}", file=sys.stderr)

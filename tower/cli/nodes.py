@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from tower.errors import ConfigurationError
+from tower.escaping import escaped
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.kube.selfcontained import self_contained, warnings_of
 
@@ -59,6 +60,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _path(text: str) -> str:
+    """Return a path on the proxy's machine; one from here, with a dot before it, is made whole."""
+    return os.path.abspath(text) if text.startswith(("./", "../")) else text
+
+
 _FLAGS: Sequence[_Flag] = (
     _Flag("ssh-user", "user", "U", "who logs in on the nodes; needed"),
     _Flag(
@@ -66,7 +72,7 @@ _FLAGS: Sequence[_Flag] = (
         "keyFile",
         "F",
         "the private key; made by the proxy if there is none; needed",
-        os.path.abspath,
+        _path,
     ),
     _Flag("ssh-key-type", "keyType", "TYPE", "of a key that is made: ed25519 (the default) or rsa"),
     _Flag(
@@ -81,7 +87,7 @@ _FLAGS: Sequence[_Flag] = (
         "knownHosts",
         "F",
         "their host keys, as OpenSSH keeps them (default: ~/.ssh/known_hosts and /etc/ssh/ssh_known_hosts)",
-        os.path.abspath,
+        _path,
     ),
     _Flag(
         "nodes",
@@ -90,9 +96,9 @@ _FLAGS: Sequence[_Flag] = (
         "the nodes; where neither these nor a file nor a cloud provider are given, its API server lists them",
         _list,
     ),
-    _Flag("nodes-file", "nodesFile", "F", "file with a node in each line", os.path.abspath),
+    _Flag("nodes-file", "nodesFile", "F", "file with a node in each line", _path),
     _Flag("cloud-provider", "cloudProvider", "NAME", "cloud that lists the nodes and installs the key"),
-    _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", os.path.abspath),
+    _Flag("cloud-config", "cloudConfig", "F", "file for the cloud provider", _path),
     _Flag(
         "node-address-types",
         "addressTypes",
@@ -107,7 +113,7 @@ _FLAGS: Sequence[_Flag] = (
         "kubeletCertificateAuthority",
         "F",
         "CAs that verify the kubelets (default: the API server's)",
-        os.path.abspath,
+        _path,
     ),
 )
 
@@ -115,13 +121,29 @@ _SWITCHES: Sequence[_Flag] = (
     _Flag(
         "insecure-skip-kubelet-tls-verify", "insecureSkipKubeletTLSVerify", "", "do not verify the kubelets"
     ),
-    _Flag("allow-system-identities", "allowSystemIdentities", "", "let users act as system:masters and such"),
+    _Flag(
+        "allow-system-identities",
+        "allowSystemIdentities",
+        "",
+        "allow all system identities, system:masters included; insecure",
+    ),
+)
+
+#: Flags that may be given again; an empty value takes away what was there.
+_LISTS: Sequence[_Flag] = (
+    _Flag(
+        "allow-system-identity",
+        "allowedSystemIdentities",
+        "NAME",
+        "system user or group that users may act as, such as system:monitoring; repeatable; replaces the "
+        "names allowed before, and an empty NAME removes them",
+    ),
 )
 
 
 #: What errors call what a flag says.
 _FIELDS = {
-    **{f"{_PLACE}.{flag.field}": f"--{flag.name}" for flag in (*_FLAGS, *_SWITCHES)},
+    **{f"{_PLACE}.{flag.field}": f"--{flag.name}" for flag in (*_FLAGS, *_SWITCHES, *_LISTS)},
     f"{_PLACE}.targets": "--target",
     "spec.connection.kubeconfig": "--member-kubeconfig",
     "spec.connection.kubernetesAPIServerPort": "--port",
@@ -130,15 +152,18 @@ _FIELD = re.compile(r"spec\.connection\.(?:ssh\.)?[A-Za-z]+")
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Have *command* take the flags of clusters of type ssh.  Files are on the proxy's machine, but K."""
+    """Have *command* take the flags of clusters of type ssh."""
     group = command.add_argument_group(
         "clusters of type ssh",
-        "Files are on the proxy's machine, but for K, which is read here and sent to the proxy.",
+        "Files F are on the proxy's machine, below its directory --node-files (node-files in its state "
+        "directory), from which relative names count.  K is read here and sent to the proxy.",
     )
     for flag in _FLAGS:
         group.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)
     for flag in _SWITCHES:
         group.add_argument(f"--{flag.name}", action=argparse.BooleanOptionalAction, help=flag.help)
+    for flag in _LISTS:
+        group.add_argument(f"--{flag.name}", metavar=flag.metavar, action="append", help=flag.help)
     group.add_argument(
         "--target",
         metavar="NAME=HOST:PORT",
@@ -154,7 +179,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def given_flags(options: argparse.Namespace) -> list[str]:
     """Return which of those flags were given."""
-    names = [*(flag.name for flag in (*_FLAGS, *_SWITCHES)), "target", "member-kubeconfig"]
+    names = [*(flag.name for flag in (*_FLAGS, *_SWITCHES, *_LISTS)), "target", "member-kubeconfig"]
     return [name for name in names if getattr(options, name.replace("-", "_")) is not None]
 
 
@@ -166,8 +191,19 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     :raise CommandFailed: a flag or the kubeconfig makes no sense.
     """
     for name in given_flags(options):
-        if is_new and getattr(options, name.replace("-", "_")) == "":
+        if is_new and getattr(options, name.replace("-", "_")) in ("", [""]):
             raise CommandFailed(f"--{name}: the value is empty: leave the flag out, or say what it is to be")
+    ssh = _fields(options)
+    if options.target is not None:
+        ssh["targets"] = _targets(options.target)
+    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
+    if options.member_kubeconfig is not None:
+        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
+    return said
+
+
+def _fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of ``spec.connection.ssh`` that the flags say, but for the targets."""
     ssh: dict[str, Any] = {}
     for flag in _FLAGS:
         text = getattr(options, flag.attribute)
@@ -179,12 +215,11 @@ def connection(options: argparse.Namespace, *, is_new: bool = False) -> dict[str
     for flag in _SWITCHES:
         if getattr(options, flag.attribute) is not None:
             ssh[flag.field] = getattr(options, flag.attribute)
-    if options.target is not None:
-        ssh["targets"] = _targets(options.target)
-    said: dict[str, Any] = {"ssh": ssh} if ssh else {}
-    if options.member_kubeconfig is not None:
-        said["kubeconfig"] = _kubeconfig(options.member_kubeconfig)
-    return said
+    for flag in _LISTS:
+        texts = getattr(options, flag.attribute)
+        if texts is not None:
+            ssh[flag.field] = [text for text in texts if text] or None
+    return ssh
 
 
 @contextmanager
@@ -234,5 +269,5 @@ def _kubeconfig(path: str) -> str:
     except ConfigurationError as e:
         raise CommandFailed(f"--member-kubeconfig: {e}") from e
     for text in warnings_of(access):
-        print(f"tower: note: --member-kubeconfig: {text}", file=sys.stderr)
+        print(f"tower: note: --member-kubeconfig: {escaped(text)}", file=sys.stderr)
     return base64.b64encode(data).decode("ascii")

@@ -37,6 +37,8 @@ def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     facts += [(f"Target {name}", address) for name, address in sorted(ssh.get("targets", {}).items())]
     if ssh.get("allowSystemIdentities"):
         facts.append(("Identities", "users may act as those of the system"))
+    elif names := ssh.get("allowedSystemIdentities"):
+        facts.append(("Identities", f"users may act as {', '.join(names)}"))
     if live.get("nodes"):
         counts = Counter(node["state"] for node in live["nodes"])
         facts.append(("Tunnels", ", ".join(f"{count} {state}" for state, count in counts.most_common())))

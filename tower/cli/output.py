@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
+
+from tower.escaping import escaped, readable_json
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -46,12 +47,15 @@ def pairs(values: Iterable[tuple[str, object]]) -> str:
 
 def as_yaml(value: dict[str, Any]) -> str:
     """Return *value* as YAML, in the order it came."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    if not text.replace("\n", "").isprintable():  # PyYAML takes some of those for printable
+        text = yaml.safe_dump(value, sort_keys=False, allow_unicode=False)
+    return text.rstrip("\n")
 
 
 def as_json(value: dict[str, Any]) -> str:
     """Return *value* as indented JSON."""
-    return json.dumps(value, indent=4, ensure_ascii=False)
+    return readable_json(value)
 
 
 def _cell(value: object) -> str:
@@ -59,9 +63,4 @@ def _cell(value: object) -> str:
         return "<none>"
     if isinstance(value, bool):
         return str(value).lower()
-    return shown(str(value))
-
-
-def shown(text: str) -> str:
-    """Return *text*, which may be a member's, without what would tell a terminal to do things."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "\ufffd" for each in text)
+    return escaped(str(value))

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from tower.beneath import ANYWHERE, Files
+from tower.plainfile import read_plain
+
 #: Largest configuration that is read, B.
 CONFIG_LIMIT = 256 << 10
 
@@ -26,13 +29,13 @@ class ConfigText:
     text: str = field(repr=False, converter=_without_mark)
 
 
-def read_config(path: str | Path) -> ConfigText:
+def read_config(path: str | Path, files: Files = ANYWHERE) -> ConfigText:
     """Read a configuration.
 
+    :param files: where *path* is looked for.
     :raise OSError: with a ``strerror`` that says why it cannot be read.
     """
-    with Path(path).open("rb") as file:
-        data = file.read(CONFIG_LIMIT + 1)
+    data = read_plain(path, CONFIG_LIMIT + 1, files)
     if len(data) > CONFIG_LIMIT:
         raise OSError(None, f"larger than {CONFIG_LIMIT} B")
     try:

@@ -85,29 +85,27 @@ def read_fleet(config: ConfigText) -> Fleet:
     for value in section.values.get("instance", ()):
         machine = _machine(section, value.line, value.text or "", zone)
         if machine.name in machines:
-            raise CloudConfigError(section.file, value.line, f"there are two instances {machine.name!r}")
+            raise CloudConfigError(section.file, value.line, "there is an instance of that name already")
         machines[machine.name] = machine
     try:
         delay = parse_duration(section.text("delay", "0"))
-    except ValueError as e:
-        raise section.wrong("delay", f"delay {e}") from None
+    except ValueError:
+        raise section.wrong("delay", "delay is no duration like 1.5s or 2m") from None
     failing = frozenset(value.text or "all" for value in section.values.get("fail", ()))
     keys = section.text("authorized-keys")
     if keys and not keys.startswith("/"):
-        raise section.wrong("authorized-keys", f"authorized-keys needs an absolute path, not {keys[:60]!r}")
+        raise section.wrong("authorized-keys", "authorized-keys needs an absolute path")
     return Fleet(tuple(machines.values()), keys, delay, failing, zone)
 
 
 def _machine(section: Section, line: int, text: str, zone: Zone) -> Instance:
     words = text.split()
     if not (len(words) == 2 or words[2:] == ["stopped"]) or not _PLAIN.fullmatch(words[0]):
-        raise CloudConfigError(
-            section.file, line, f"instance is not of the form 'NAME HOST:PORT [stopped]': {text[:60]!r}"
-        )
+        raise CloudConfigError(section.file, line, "instance is not of the form 'NAME HOST:PORT [stopped]'")
     try:
         host, port = parse_address(words[1], 22)
-    except ConfigurationError as e:
-        raise CloudConfigError(section.file, line, f"instance {words[0]}: {e}") from None
+    except ConfigurationError:
+        raise CloudConfigError(section.file, line, "the instance's address is not HOST:PORT") from None
     addresses = (NodeAddress(EXTERNAL_IP, host), NodeAddress(HOSTNAME, words[0]))
     return Instance(
         words[0],

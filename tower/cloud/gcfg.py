@@ -53,7 +53,7 @@ def parse(config: ConfigText) -> Sections:
 class _Parser:
     """Goes through a text once.
 
-    No error shows what stands behind a key, as it may be a password.
+    No error shows what stands in the text, as it may be a password, or another file than was meant.
     """
 
     def __init__(self, config: ConfigText) -> None:
@@ -94,25 +94,27 @@ class _Parser:
         self._skip(_SPACE)
         name = self._skip(_NAME)
         if not name:
-            self._fail(f"behind [ a section's name is expected, not {self._shown()}")
+            self._fail(f"behind [ a section's name is expected, not {self._found()}")
         self._skip(_SPACE)
         subsection = ""
         if self._peek() == '"':
             subsection = self._quoted()
             if not subsection:
-                self._fail(f'a subsection needs a name: use [{name}] instead of [{name} ""]')
+                self._fail('a subsection needs a name: leave the "" out')
             self._skip(_SPACE)
         if self._peek() != "]":
-            self._fail(f'behind [{name} comes ] or a "subsection" in quotes, not {self._shown()}')
+            self._fail(
+                f'behind the name of a section comes ] or a "subsection" in quotes, not {self._found()}'
+            )
         self._at += 1
-        self._expect_end(f"[{name}]")
+        self._expect_end()
         return sections.open(name, subsection, line)
 
     def _key(self, section: Section) -> None:
         line = self._line
         name = self._skip(_NAME)
         if not name:
-            self._fail(f"a key or a [section] is expected, not {self._shown()}")
+            self._fail(f"a key or a [section] is expected, not {self._found()}")
         self._skip(_SPACE)
         text: str | None = None
         if self._peek() == "=":
@@ -120,8 +122,7 @@ class _Parser:
             self._skip(_SPACE)
             text = self._value(name)
         elif self._peek() not in ("", "\n", ";", "#"):
-            # a name goes on with letters of names alone; what comes next may be a password behind a space
-            self._fail(f"'=' is expected behind {name[:60]!r}; names are letters, digits and hyphens")
+            self._fail("'=' is expected behind a key; names are letters, digits and hyphens")
         section.values.setdefault(name.lower(), []).append(Value(line, text))
 
     def _value(self, name: str) -> str:
@@ -187,10 +188,10 @@ class _Parser:
         self._line += 1
         return ""
 
-    def _expect_end(self, what: str) -> None:
+    def _expect_end(self) -> None:
         self._skip(_SPACE)
         if self._peek() not in ("", "\n", ";", "#"):
-            self._fail(f"nothing but a comment may stand behind {what}: {self._shown()}")
+            self._fail("nothing but a comment may stand behind a [section]")
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]
@@ -206,13 +207,12 @@ class _Parser:
         self._at += 1
         self._line += 1
 
-    def _shown(self) -> str:
-        here = self._peek()
-        return "the end of the line" if here in ("", "\n") else repr(here)
+    def _found(self) -> str:
+        return "the end of the line" if self._peek() in ("", "\n") else "another character"
 
     def _fail(self, text: str) -> NoReturn:
         raise CloudConfigError(self._file, self._line, text)
 
 
 def _of(name: str) -> str:
-    return f" in the value of {name[:60]}" if name else ""
+    return " in a value" if name else ""

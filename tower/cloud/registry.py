@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.logger import Logger
 
+from tower.beneath import ANYWHERE, Files
 from tower.cloud.configtext import ConfigText, read_config
 from tower.cloud.errors import CloudError, InstanceNotFound, NotImplementedByCloud
 from tower.cloud.interfaces import ICloudProvider
@@ -121,10 +122,11 @@ class CloudProviders:
         made: Factory = factory
         return made
 
-    def init(self, name: str, config_file: str) -> ICloudProvider | None:
+    def init(self, name: str, config_file: str, files: Files = ANYWHERE) -> ICloudProvider | None:
         """Make a provider by the name and the file of its configuration that somebody chose.
 
         :param config_file: empty: its factory gets None.
+        :param files: where that is looked for.
         :return: None: no cloud is wanted, or something else takes care of it.
         :raise ConfigurationError: it cannot be; the one line says why.
         """
@@ -137,7 +139,7 @@ class CloudProviders:
         config = None
         if config_file:
             try:
-                config = read_config(config_file)
+                config = read_config(config_file, files)
             except (OSError, ValueError) as e:
                 why = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
                 raise ConfigurationError(

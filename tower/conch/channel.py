@@ -136,7 +136,7 @@ class Channel:
     def send(self, data: Buffer) -> bool:
         """See `tower.pipes.Pipe.send`."""
         if self._shut:
-            return True
+            return False
         size = len(data)
         if (
             0 < size <= self._fits
@@ -150,9 +150,10 @@ class Channel:
             if not (sharing.is_mixed or self is sharing.busiest):
                 sharing.notice(self, size)
             wire.send(self.head + size.to_bytes(4, "big") + data)
-            if not wire.congested or self._close_sent:
+            if not wire.congested:
                 return True
-            self._wait()
+            if not self._close_sent:  # else the tunnel was lost under this
+                self._wait()
             return False
         return self._send_in_pieces(data, size)
 
@@ -164,7 +165,7 @@ class Channel:
                 self._out_window -= piece
                 sent += piece
             if self._close_sent:
-                return True  # the tunnel was lost under this
+                return False  # the tunnel was lost under this
         self.bytes_out += size
         if sent < size:
             if self._backlog is None:
@@ -228,6 +229,8 @@ class Channel:
                 return self._out_window > 0
             self._backlog = None
         if self._closing:
+            if self._finishing:
+                self._send_end()  # what was queued went, so this is no cut
             self._send_close(ChannelEnded("closed on our side"))
         elif self._finishing:
             self._send_end()
@@ -330,6 +333,7 @@ class Channel:
         """Note the peer's CLOSE: answer it, deliver what waits, then that is the end."""
         self._peer_closed = self._shut = True
         self._backlog = None
+        self._wanted = False
         if not self._close_sent:
             self._close_sent = True
             self._mux.send_close(self.remote)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 from base64 import b64decode
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 
+from tower.beneath import ANYWHERE, Files
 from tower.conch.keys import fingerprint
 from tower.conch.signatures import SIGNATURES, SMALLEST_RSA, PrivateKey, sign
 from tower.errors import ConfigurationError
@@ -63,13 +67,14 @@ class ClientKey:
         return sign(self._private, algorithm, data)
 
     @classmethod
-    def load(cls, path: str | Path) -> ClientKey:
-        """Return the key in a file.
+    def load(cls, path: str | Path, files: Files = ANYWHERE) -> ClientKey:
+        """Return the key in a file, which nobody but its owner may read, see `check_owner`.
 
+        :param files: where *path* is looked for.
         :raise KeyUnusable: with upstream's words and a cure.
         """
         try:
-            text = read_plain(path, _LARGEST + 1)
+            text = read_plain(path, _LARGEST + 1, files, lambda status: check_owner(path, status))
         except OSError as error:
             reason = f"open {path}: {(error.strerror or str(error)).lower()}"
             raise KeyUnusable(f"error reading SSH key {path}: '{reason}'") from error
@@ -103,3 +108,26 @@ class ClientKey:
         elif not isinstance(private, Ed25519PrivateKey):
             raise ValueError("it is of a kind that SSH servers no longer take: use ed25519, ECDSA or RSA")  # noqa: TRY004
         return cls(private)
+
+
+def check_owner(path: str | Path, status: os.stat_result) -> None:
+    """Refuse a private key that others than its owner may read, as ``ssh`` does, or that is another user's.
+
+    Root's is good where we are of its group and the group may only read it: so Kubernetes mounts a Secret
+    for a pod with an ``fsGroup``.
+
+    :raise KeyUnusable: with the command that helps.
+    """
+    user, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
+    name = shlex.quote(str(path))
+    if status.st_uid == 0 != user and mode & 0o037 == 0 and status.st_gid in {os.getegid(), *os.getgroups()}:
+        return
+    if status.st_uid != user:
+        raise KeyUnusable(
+            f"error reading SSH key {path}: 'it belongs to uid {status.st_uid}, not to {user}, who runs "
+            f"this': chown {user} {name} && chmod 600 {name}"
+        )
+    if mode & 0o077:
+        raise KeyUnusable(
+            f"error reading SSH key {path}: 'others may read it (mode {mode:04o})': chmod 600 {name}"
+        )

@@ -64,17 +64,33 @@ class Claim:
 
 def publickey_request(session_id: bytes, cluster: str, key: KeyPair) -> bytes:
     """Return the body (without the type) of a signed ``publickey`` request."""
-    return _signed(session_id, cluster, PUBLICKEY, b"\1", key)
-
-
-def enrol_request(session_id: bytes, cluster: str, key: KeyPair, token: str) -> bytes:
-    """Return the body (without the type) of an enrolment.  Secret."""
-    return _signed(session_id, cluster, ENROL, NS(token.encode()), key)
-
-
-def _signed(session_id: bytes, cluster: str, method: bytes, middle: bytes, key: KeyPair) -> bytes:
-    body = b"".join((NS(cluster.encode()), NS(CONNECTION), NS(method), middle, NS(ED25519), NS(key.blob)))
+    body = b"".join((_begin(cluster, PUBLICKEY), b"\1", NS(ED25519), NS(key.blob)))
     return body + NS(key.sign(_to_sign(session_id, body)))
+
+
+def enrol_request(session_id: bytes, cluster: str, key: KeyPair, token: str) -> bytearray:
+    """Return the body (without the type) of an enrolment.  Secret: overwrite it when it is sent."""
+    secret = token.encode()
+    body = _joined(_begin(cluster, ENROL), len(secret).to_bytes(4, "big"), secret, NS(ED25519), NS(key.blob))
+    signed = _joined(_to_sign(session_id, b""), body)
+    request = _joined(body, NS(key.sign(signed)))
+    for copy in (body, signed):
+        copy[:] = bytes(len(copy))
+    return request
+
+
+def _begin(cluster: str, method: bytes) -> bytes:
+    return NS(cluster.encode()) + NS(CONNECTION) + NS(method)
+
+
+def _joined(*parts: bytes | bytearray) -> bytearray:
+    """Return *parts* in one, without a copy of them elsewhere, as one that grew would leave behind."""
+    whole = bytearray(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = part
+        at += len(part)
+    return whole
 
 
 def _to_sign(session_id: bytes, before: bytes) -> bytes:

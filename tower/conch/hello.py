@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from tower.conch.fields import Malformed
+from tower.escaping import LONGEST_VERSION, shortened
 
 #: The request's name.
 HELLO = b"hello@tower.kubesphere.io"
@@ -28,8 +29,8 @@ LONGEST_TEXT = 256
 class AgentHello:
     """From the agent.
 
-    :ivar version: of the agent, for people.
-    :ivar name: of this replica, for people: the host's name.
+    :ivar version: of the agent, for people; no more than `LONGEST_VERSION` characters of it are read.
+    :ivar name: of this replica, for people: the host's name; likewise.
     :ivar targets: names of the targets it leads to.
     :ivar capabilities: what it can do beyond this protocol; none so far.
     :ivar server: what it calls its API server, ``HOST[:PORT][/PATH]``: whom that sends there by an absolute
@@ -62,8 +63,8 @@ class AgentHello:
         """
         words = _decode(data)
         return cls(
-            version=_text(words, "version"),
-            name=_text(words, "name"),
+            version=shortened(_text(words, "version"), LONGEST_VERSION),
+            name=shortened(_text(words, "name"), LONGEST_VERSION),
             targets=_texts(words, "targets"),
             capabilities=_texts(words, "capabilities"),
             server=_text(words, "server"),
@@ -74,7 +75,7 @@ class AgentHello:
 class ProxyHello:
     """From the proxy, in reply.
 
-    :ivar version: of the proxy, for people.
+    :ivar version: of the proxy, for people; no more than `LONGEST_VERSION` characters of it are read.
     :ivar capabilities: what it can do beyond this protocol; none so far.
     :ivar proxies: where else to dial; empty so far.
     :ivar host_keys: fingerprints of its host keys, the next ones too: an agent may pin them all.
@@ -112,7 +113,7 @@ class ProxyHello:
         if not (math.isfinite(keepalive) and 0 <= keepalive <= 86_400):
             raise Malformed("keepalive is no number of seconds in a hello")
         return cls(
-            version=_text(words, "version"),
+            version=shortened(_text(words, "version"), LONGEST_VERSION),
             capabilities=_texts(words, "capabilities"),
             proxies=_texts(words, "proxies"),
             host_keys=_texts(words, "hostKeys"),

@@ -95,7 +95,7 @@ class Wire(Protocol):
 
     @property
     def congested(self) -> bool:
-        """Whether data has to wait: the socket is full, or keys are being exchanged."""
+        """Whether data has to wait: the socket is full, keys are being exchanged, or nothing more is sent."""
 
     @property
     def round_trip(self) -> float:

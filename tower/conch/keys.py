@@ -146,7 +146,7 @@ class KeyPair:
         """Return the content of an OpenSSH private key file.  Secret."""
         return self._private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
-    def sign(self, data: bytes) -> bytes:
+    def sign(self, data: bytes | bytearray) -> bytes:
         """Return the SSH signature of *data* (RFC 8709 section 6)."""
         return NS(ED25519) + NS(self._private.sign(data))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import hashlib
 import hmac
-import os
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from attrs import frozen
 from twisted.logger import Logger
 
+from tower.beneath import ANYWHERE, Files
 from tower.conch.fields import Malformed
 from tower.conch.hostkeys import described, mismatch, preferring, revoked, unknown
 from tower.conch.signatures import SIGNATURES, key_type
@@ -103,7 +103,7 @@ def parse_line(number: int, text: str) -> Line | None:
     if marker == _AUTHORITY:
         return None
     if marker not in {"", _REVOKED}:
-        raise ValueError(f"the marker {marker} is not known")
+        raise ValueError(f"its marker is not known: only {_REVOKED} and {_AUTHORITY} are")
     if len(words) < 3:
         raise ValueError("it needs names, a type and a key")
     names, kind, encoded = words[:3]
@@ -115,7 +115,7 @@ def parse_line(number: int, text: str) -> Line | None:
     if not is_right:
         raise ValueError("its key is of another type than it says")
     if kind.encode() not in SIGNATURES and not marker:
-        raise ValueError(f"keys of type {kind} are not used")
+        raise ValueError("keys of its type are not used")
     return Line(number, tuple(Pattern(name) for name in names.split(",")), blob, marker == _REVOKED)
 
 
@@ -126,10 +126,12 @@ class KnownHosts:
     port unless that is 22, and if the file has nothing of that, without, as OpenSSH does.
 
     :param may_be_missing: that it is not there is not worth a word in the log.
+    :param files: where *path* is looked for.
     """
 
-    def __init__(self, path: str | Path, *, may_be_missing: bool = False) -> None:
+    def __init__(self, path: str | Path, *, may_be_missing: bool = False, files: Files = ANYWHERE) -> None:
         self.path = Path(path)
+        self._files = files
         self._may_be_missing = may_be_missing
         self._stamp: object = None
         self._lines: Sequence[Line] = ()
@@ -191,7 +193,7 @@ class KnownHosts:
     def _refresh(self) -> None:
         """Read the file if it is another one than before."""
         try:
-            now = os.stat(self.path)
+            now = self._files.stat(self.path)
             stamp: object = (now.st_mtime_ns, now.st_size, now.st_ino, now.st_dev)
             if stamp == self._stamp:
                 return
@@ -210,7 +212,7 @@ class KnownHosts:
         self._found.clear()
 
     def _read(self) -> str:
-        data = read_plain(self.path, LARGEST + 1)
+        data = read_plain(self.path, LARGEST + 1, self._files)
         if len(data) > LARGEST:
             raise OSError(0, f"more than {LARGEST} B")
         return data.decode("utf-8", "replace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from tower.errors import PeerError
+from tower.escaping import reported
 
 #: A key is changed after so many bytes whatever `Limits` say.  The smallest packets count as 8, so this is
 #: after 2**30 packets at the latest (RFC 4344 section 3.1).
@@ -56,11 +57,13 @@ class HandshakeTimeout(PeerError):
 class Disconnected(PeerError):
     """The peer said why it disconnects (RFC 4253 section 11.1).
 
+    :param text: its words, if any.
+    :param who: the peer, for people.
     :ivar code: its reason code.
     """
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"the peer disconnected: {text or code}")
+    def __init__(self, code: int, text: str | bytes, who: str = "the peer") -> None:
+        super().__init__(reported(who, text) if text else f"{who} disconnected, with code {code}")
         self.code = code
 
 

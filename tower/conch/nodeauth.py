@@ -16,6 +16,7 @@ from tower.conch.server import USERAUTH
 from tower.conch.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
 from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 from tower.errors import PeerError
+from tower.escaping import LONGEST_SAID, quoted
 
 #: A server that takes extensions names the signatures that it knows in this one (RFC 8308 section 3.1).
 SERVER_SIG_ALGS = b"server-sig-algs"
@@ -158,5 +159,5 @@ class KeyAuth(SSHService):
 
 def _shown(names: Sequence[bytes]) -> str:
     """Return a list of a peer's names for people."""
-    text = ",".join(name.decode("ascii", "replace") for name in names)
-    return "".join(filter(str.isprintable, text[:512]))
+    text = b",".join(names)[: 2 * LONGEST_SAID].decode("ascii", "replace")
+    return quoted(text, LONGEST_SAID) if text else ""

@@ -27,6 +27,7 @@ from tower.conch.signatures import verify
 from tower.conch.timers import Clock, within
 from tower.connecting import ConnectFailed, connect
 from tower.errors import PeerError
+from tower.escaping import LONGEST_VERSION, escaped, quoted, shortened
 from tower.nodes.node import Node
 
 #: How long the whole handshake may take from the moment that the connection is there, s.
@@ -50,6 +51,10 @@ _MACS = [
     b"hmac-sha1-etm@openssh.com",
     *(b"umac-%d%b@openssh.com" % (size, mode) for size in (128, 64) for mode in (b"-etm", b"")),
 ]
+
+
+#: How much of a list of a server's names is shown, characters: what OpenSSH has by default is.
+_LISTED = 512
 
 
 class NothingInCommon(PeerError):
@@ -111,11 +116,16 @@ class NodeTransport(Client):
         self.supportedPublicKeys = host_keys.algorithms(node)
         self.auth = KeyAuth(user, key, lambda: self._taken, self._accepted)
 
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`."""
+        return "its sshd"
+
     # What is agreed on
 
     def take_version(self, arrivals: Arrivals) -> bool:
         """Keep the first line that comes before, which may be all that a server says about itself."""
-        if b"\n" not in self._preface.lstrip():
+        if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
             self._preface = arrivals.beginning(PREFACE)
         return super().take_version(arrivals)
 
@@ -174,7 +184,7 @@ class NodeTransport(Client):
         assert self.host_key is not None
         self._host_keys.accepted(self._node, self.host_key)
         self.go_on()
-        version = "".join(filter(str.isprintable, self.otherVersionString.decode("ascii", "replace")))
+        version = shortened(escaped(self.otherVersionString.decode("ascii", "replace")), LONGEST_VERSION)
         self.ready.callback(NodePeer(self.host_key, version))
 
     def go_on(self) -> None:
@@ -246,5 +256,5 @@ def _check(what: str, option: str, ours: Collection[bytes], theirs: Sequence[byt
 
 
 def _listed(names: Collection[bytes]) -> str:
-    text = b",".join(names)[:512].decode("ascii", "replace")
-    return "".join(filter(str.isprintable, text)) or "none"
+    text = b",".join(names)[: 2 * _LISTED].decode("ascii", "replace")
+    return quoted(text, _LISTED) if text else "none"

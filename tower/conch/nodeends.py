@@ -6,6 +6,7 @@ from twisted.internet.error import ConnectionClosed
 
 from tower.connection import ConnectionEnded
 from tower.errors import PeerError
+from tower.escaping import reported
 
 #: How much of what a server says before its version is kept, B, and how much of that is shown, characters.
 PREFACE = 256
@@ -37,12 +38,11 @@ def not_let_in(reason: Exception, preface: bytes, *, is_ssh: bool) -> Exception:
     if is_ssh:
         return ended(reason, " before we were let in: its log says why")
     said = _said(preface)
-    what = f"it says {said!r}" if said else "it says nothing"
+    what = reported("it", said, _SHOWN) if said else "it says nothing"
     if isinstance(ended(reason), HungUp):
         return HungUp(f"{what} and closes the connection: is there an SSH server?")
     return PeerError(f"{reason}: {what}: is there an SSH server?") if said else reason
 
 
 def _said(preface: bytes) -> str:
-    line = preface.lstrip().partition(b"\n")[0].decode("utf-8", "replace")
-    return "".join(filter(str.isprintable, line))[:_SHOWN]
+    return preface.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip()

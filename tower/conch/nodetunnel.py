@@ -340,7 +340,7 @@ def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
 
 def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     """Make a node's refusal one of ours; what a server's text says is more than its number."""
-    said = "".join(filter(str.isprintable, str(refused)))[:256]
+    said = refused.told_by("its sshd")
     reason = refused.reason
     if reason == _PROHIBITED:
         return StreamRefused(

@@ -6,6 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from tower.errors import PeerError, TowerError
+from tower.escaping import LONGEST_SAID, reported, shortened
 
 if TYPE_CHECKING:
     from tower.conch.channel import Channel
@@ -26,12 +27,18 @@ class StreamRefused(TowerError):
     :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
         ``name``, ``tls`` or ``failed``.
     :ivar reason: RFC 4254's number in the far end's message; 0 where there was none.
+    :ivar said: the far end's words, up to `LONGEST_SAID`; None where the text is ours.
     """
 
-    def __init__(self, code: str, text: str, reason: int = 0) -> None:
+    def __init__(self, code: str, text: str, reason: int = 0, said: str | None = None) -> None:
         super().__init__(text)
         self.code = code
         self.reason = reason
+        self.said = said
+
+    def told_by(self, who: str) -> str:
+        """Return the text; where it is the far end's, as words of *who*."""
+        return str(self) if self.said is None else reported(who, self.said)
 
 
 class TunnelLost(TowerError):
@@ -90,8 +97,8 @@ def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
 
 def refused(text: bytes, reason: int = 0) -> StreamRefused:
     """Make what the peer said an error; only words that we know are taken for a code."""
-    words = text.decode(errors="replace")
+    words = text[: 8 * LONGEST_SAID].decode(errors="replace")
     code, colon, rest = words.partition(": ")
-    if colon and code in KNOWN_CODES:
-        return StreamRefused(code, rest, reason)
-    return StreamRefused("failed", words, reason)
+    if not (colon and code in KNOWN_CODES):
+        code, rest = "failed", words
+    return StreamRefused(code, reported("the far end", rest), reason, shortened(rest, LONGEST_SAID))

@@ -46,7 +46,8 @@ class Outlet:
     :param reactor: an ``IReactorTime``.
     :param writer: makes frames.
     :ivar mux: whose channels get their turns, once there is one.
-    :ivar congested: whether data has to wait: the socket is full, or keys are being exchanged.
+    :ivar congested: whether data has to wait: the socket is full, keys are being exchanged, or nothing more
+        is sent.
     :ivar disconnecting: whether nothing more is sent, nor taken.
     :ivar bytes_out: bytes of the connection sent.
     """
@@ -224,14 +225,14 @@ class Outlet:
         """Close the connection after what is queued."""
         if not self.disconnecting:
             self._flush()
-            self.disconnecting = True
+            self.disconnecting = self.congested = True
             if goodbye := self._writer.wrap(b"\x03\xe8", CLOSE):
                 self._pipe.send(goodbye)
             self._pipe.close()
 
     def abortConnection(self) -> None:
         """Close the connection now."""
-        self.disconnecting = True
+        self.disconnecting = self.congested = True
         self._pipe.abort()
 
     def getPeer(self) -> IAddress:
@@ -250,12 +251,12 @@ class Outlet:
 
     def exchange_ends(self) -> None:
         """Go on with data."""
-        self._exchanging, self.congested = False, self._full
+        self._exchanging, self.congested = False, self._full or self.disconnecting
         self.soon()
 
     def drained(self) -> None:
         """Note that the socket takes bytes again."""
-        self._full, self.congested = False, self._exchanging
+        self._full, self.congested = False, self._exchanging or self.disconnecting
         self._backlog = 0
         self._turn()
 
@@ -265,7 +266,7 @@ class Outlet:
 
     def lost(self) -> None:
         """Note that the connection is gone."""
-        self._over = self.disconnecting = True
+        self._over = self.disconnecting = self.congested = True
         self._out.clear()
         if _GATHERED.owner is self:
             _GATHERED.owner = None

@@ -72,6 +72,9 @@ from tower.conch.versions import OURS, SSH_2
 from tower.errors import PeerError
 from tower.pipes import Buffer
 
+#: What `Sealer.seal_into` needs behind a message, and what a packet has beside it, B at most.
+_ROOM = 32
+
 #: Messages nobody knows that are answered before the connection is given up.
 _UNKNOWN_MESSAGES = 100
 #: How long a connection that we closed may take to be flushed, s.
@@ -227,14 +230,18 @@ class SecureTransport(SSHTransportBase):
         """Close; Conch's name for it."""
         self.close("closed")
 
+    @property
+    def peer(self) -> str:
+        """What the other end is called where its words are repeated.  Override."""
+        return "the peer"
+
     def ssh_DISCONNECT(self, packet: bytes) -> None:
         """The peer says why it goes."""
         fields = Fields(packet)
         code, text = fields.number(), fields.string()
-        printable = "".join(filter(str.isprintable, text[:256].decode("utf-8", "replace")))
         # Whoever is on the way may say what he likes until packets are sealed.
         is_full = code == DISCONNECT_TOO_MANY_CONNECTIONS and not isinstance(self.opener, ClearOpener)
-        self._end((NoRoom if is_full else Disconnected)(code, printable))
+        self._end((NoRoom if is_full else Disconnected)(code, text, self.peer))
 
     def authenticated(self) -> None:
         """The peer is who it should be: longer packets, and changes of keys, are allowed from now on."""
@@ -354,6 +361,25 @@ class SecureTransport(SSHTransportBase):
         self.transport.write(self.sealer.seal(b"%c%b" % (messageType, payload)))
         if messageType >= 50:
             self.rekey_if_due()
+
+    def send_secret(self, kind: int, payload: bytearray) -> None:
+        """Do as `sendPacket`, overwrite *payload*, and leave no other copy of it in memory.
+
+        One that has to wait for the end of a key exchange is copied after all.
+        """
+        if self._over or self._sending_held:
+            self.sendPacket(kind, bytes(payload))
+        else:
+            assert self.transport is not None
+            size = 2 + len(payload)
+            plain, wire = bytearray(size + _ROOM), bytearray(size + 2 * _ROOM)
+            plain[1] = kind
+            plain[2:size] = payload
+            sealed = self.sealer.seal_into(memoryview(plain), size, memoryview(wire))
+            plain[:] = bytes(len(plain))
+            self.transport.write(bytes(wire[:sealed]))
+            self.rekey_if_due()
+        payload[:] = bytes(len(payload))
 
     def _let_go(self) -> None:
         """Send what the key exchange held back."""

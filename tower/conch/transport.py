@@ -121,6 +121,11 @@ class ServerTransport(Server):
         self._accepted_at = 0.0
         self._hello: AgentHello | None = None
 
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`; a stranger is nobody's agent."""
+        return "the peer" if self._claim is None else f"the agent of {self._claim.cluster}"
+
     def _accepted(self, claim: Claim) -> None:
         self._claim = claim
         self._accepted_at = self.clock.seconds()
@@ -187,6 +192,11 @@ class ClientTransport(Client):
         self._hello = hello
         self._asked_at = 0.0
         self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
+
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`."""
+        return "the proxy"
 
     def mistrust(self, host_key: bytes) -> PeerError | None:
         """See `Client.mistrust`."""

@@ -10,7 +10,7 @@ before it, three failures end the connection, and every failure looks the same f
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
@@ -246,11 +246,10 @@ class UserAuthClient(SSHService):
             raise PeerError(f"message {messageNum} before authentication")
 
     def _next(self, methods: list[bytes]) -> None:
-        assert self.transport is not None
-        assert self.transport.sessionID is not None
+        transport: Any = self.transport
         token, self._token = self._token, None
         if token is None or ENROL not in methods:
             self._refused()
             return
-        body = enrol_request(self.transport.sessionID, self._cluster, self._key, token)
-        self.transport.sendPacket(MSG_USERAUTH_REQUEST, body)
+        body = enrol_request(transport.sessionID, self._cluster, self._key, token)
+        transport.send_secret(MSG_USERAUTH_REQUEST, body)

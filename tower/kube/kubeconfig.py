@@ -168,7 +168,7 @@ class _Reader:
         # urlsplit leaves tabs and line ends out, and whoever dials would not
         good = good and server.isprintable() and " " not in server
         if not good or parts.query or parts.fragment or parts.username is not None:
-            raise self._wrong(f"server {server!r} of {place} is not a URL like https://HOST:PORT")
+            raise self._wrong(f"server of {place} is not a URL like https://HOST:PORT")
         return server.rstrip("/")
 
     def _entry(self, section: str, kind: str, name: str) -> dict[str, Any]:

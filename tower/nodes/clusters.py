@@ -16,6 +16,7 @@ from tower.errors import ConfigurationError, NotFound
 from tower.nodes.kubelet import Kubelets
 from tower.nodes.metrics import Reading
 from tower.nodes.nodecluster import NodeCluster, Surroundings
+from tower.nodes.spec import SSHSpec
 from tower.nodes.status import SSHStatus
 from tower.nodes.tunneler import TunnelSyncUnhealthy
 from tower.records import Watch
@@ -47,6 +48,7 @@ class NodeClusters(Service):
     def startService(self) -> None:
         """Begin to follow the records."""
         super().startService()  # type: ignore[no-untyped-call]
+        self._warn_of_files()
         self._watches = [
             self._clusters.watch(lambda _, cluster: self._settle(cluster.name)),
             self._around.accesses.watch(self._credential_changed),
@@ -97,6 +99,19 @@ class NodeClusters(Service):
             except TunnelSyncUnhealthy as e:
                 return str(e)
         return ""
+
+    def check_files(self, name: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
+        """See whether the record of a cluster may name its files; see `NodeFiles.check`."""
+        self._around.files.check(name, spec, before)
+
+    def _warn_of_files(self) -> None:
+        """Say at the start which records name files that are not read any more, and how to move these."""
+        for cluster in self._clusters.list():
+            problems = [] if cluster.ssh is None else self._around.files.problems(cluster.name, cluster.ssh)
+            for problem in problems:
+                self._log.error("{cluster}: {problem}", cluster=cluster.name, problem=problem)
+            if problems:
+                self._problems[cluster.name] = "; ".join(problems)  # so that it is not logged again
 
     # Following the records
 

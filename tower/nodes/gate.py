@@ -17,6 +17,7 @@ from tower.memberdoor import MemberDoor
 from tower.pipes import Pipe
 from tower.policy import Upstream
 from tower.resumption import Resumption
+from tower.systemidentities import SystemIdentities
 
 #: How long the API server may take to be connected without a node, s.
 DIRECT_TIMEOUT = 10.0
@@ -41,8 +42,8 @@ class Gate:
     """:param cluster: its name.
     :param sockets: a `tower.poller.Poller`, for connections without a node.
     :param load: returns the credential; raises `ConfigurationError` with the cure.
-    :param allow_system: let users act as the system's own identities.
-    :param why_not: the cure, behind a refusal because of *allow_system*.
+    :param identities: returns whom of the system users may act as, asked anew by `renew`.
+    :param why_not: the cure, behind a refusal because of that; see `tower.policy.HeadPolicy`.
     :ivar is_refused: whether the API server is known not to know the credential.
     """
 
@@ -53,14 +54,14 @@ class Gate:
         sockets: Any,
         load: Callable[[], KubeAccess],
         *,
-        allow_system: Callable[[], bool],
+        identities: Callable[[], SystemIdentities],
         why_not: str,
     ) -> None:
         self._cluster = cluster
         self._reactor = reactor
         self._sockets = sockets
         self._load = load
-        self._allow_system = allow_system
+        self._identities = identities
         self._why_not = why_not
         self._opened: _Opened | None = None
         self._problem = ""
@@ -94,7 +95,7 @@ class Gate:
             member.server_name,
             member.upstream,
             Resumption(),
-            allow_system=self._allow_system(),
+            identities=self._identities(),
             why_not=self._why_not,
         )
         self._opened = _Opened(member, door)

@@ -93,6 +93,7 @@ async def ensure(clusters: Clusters, given: GivenCluster, access: KubeAccess | N
             address_types=old.address_types,
             targets=old.targets,
             allow_system=old.allow_system,
+            allowed_identities=old.allowed_identities,
         )
         return evolve(cluster, ssh=spec)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.logger import Logger
 
+from tower.beneath import ANYWHERE, Files
 from tower.conch.clientkey import ClientKey, KeyUnusable
 from tower.errors import ConfigurationError
 from tower.plainfile import read_plain
@@ -34,11 +36,11 @@ Kind: TypeAlias = Literal["ed25519", "rsa"]
 #: Size of an RSA key, bits, and its exponent.
 _RSA_BITS, _RSA_EXPONENT = 2048, 65537
 
-#: When a file was written, its size and its inode.
-_Identity: TypeAlias = tuple[int, int, int]
+#: When a file was written, its size, its inode, its mode and its owner.
+_Identity: TypeAlias = tuple[int, int, int, int, int]
 
 #: What no file is.
-_NEVER: _Identity = (0, 0, 0)
+_NEVER: _Identity = (0, 0, 0, 0, 0)
 
 #: The largest public key file that is looked at, B.
 _LARGEST = 64 * 1024
@@ -51,23 +53,25 @@ class KeyPairFiles:
 
     :param path: of the private key.
     :param kind: of a key that has to be made.
+    :param files: where both are looked for, and made.
     :ivar path: of the private key.
     :ivar public_path: of the public one.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: Kind = "ed25519") -> None:
+    def __init__(self, path: str | os.PathLike[str], kind: Kind = "ed25519", files: Files = ANYWHERE) -> None:
         self.path = Path(path)
         self.public_path = Path(f"{self.path}.pub")
         self.kind: Kind = kind
+        self._files = files
         self._private: tuple[_Identity, ClientKey] | None = None
         self._seen: tuple[_Identity | None, _Identity | None] | None = None
 
-    def turn_to(self, path: str | os.PathLike[str], kind: Kind) -> None:
+    def turn_to(self, path: str | os.PathLike[str], kind: Kind, files: Files = ANYWHERE) -> None:
         """Be another pair from now on, which counts as one that `changed`."""
         if Path(path) != self.path:
             self.path, self.public_path = Path(path), Path(f"{path}.pub")
             self._private, self._seen = None, (_NEVER, _NEVER)
-        self.kind = kind
+        self.kind, self._files = kind, files
 
     def ensure(self) -> None:
         """Make what is missing: the pair, or the public half of a private key that is there.
@@ -88,7 +92,7 @@ class KeyPairFiles:
         key = self.private()
         _log.info("Private key exists, but public key does not: {path}", path=str(self.public_path))
         try:
-            _put(_draft(self.public_path, _public_file(key)), self.public_path)
+            self._put(self._draft(self.public_path, _public_file(key)), self.public_path)
         except ConfigurationError as error:
             _log.warn("{error}; the private key is enough to log in", error=str(error))
 
@@ -98,9 +102,9 @@ class KeyPairFiles:
         :raise ConfigurationError: nobody can tell, or it is a device or the like, which nothing replaces.
         """
         try:
-            status = path.stat()
+            status = self._files.stat(path)
         except FileNotFoundError:
-            return int(path.is_symlink())
+            return int(self._files.is_link(path))
         except OSError as error:
             raise ConfigurationError(f"Error detecting if key exists: {path}: {error.strerror}") from error
         if not stat.S_ISREG(status.st_mode):
@@ -109,51 +113,37 @@ class KeyPairFiles:
 
     def _generate(self) -> None:
         _log.info("Key doesn't exist, attempting to create {path}", path=str(self.path))
-        if not self.path.parent.is_dir():
+        if not self._is_directory(self.path.parent):
             raise ConfigurationError(
                 f"SSH key {self.path}: directory {self.path.parent} is missing: make it, for its owner alone"
             )
         secret, key = _made(self.kind)
-        drafts = [_draft(self.path, secret)]
+        drafts = [self._draft(self.path, secret)]
         try:
-            drafts.append(_draft(self.public_path, _public_file(key)))
+            drafts.append(self._draft(self.public_path, _public_file(key)))
             # gone first: half a pair is made whole the next time, a false one is not seen so easily
-            self.public_path.unlink(missing_ok=True)
+            self._remove(self.public_path)
         except BaseException:
             for draft in drafts:
-                draft.unlink(missing_ok=True)
+                self._remove(draft)
             raise
-        _put(drafts[0], self.path)
-        _put(drafts[1], self.public_path)
+        self._put(drafts[0], self.path)
+        self._put(drafts[1], self.public_path)
 
     def private(self) -> ClientKey:
         """Return the private key as it is on the disk now; it is parsed only when it has changed.
 
         :raise KeyUnusable: with upstream's words and a cure.
         """
-        identity = _identity(self.path)
+        identity = self._identity(self.path)
         known = self._private
         if known is not None and identity is not None and known[0] == identity:
             return known[1]
         self._private = None
-        key = ClientKey.load(self.path)
+        key = ClientKey.load(self.path, self._files)
         if identity is not None:
             self._private = identity, key
-            self._warn_of_readers()
         return key
-
-    def _warn_of_readers(self) -> None:
-        """Say so if everybody on this machine can read the private key, which `ssh` would not use then."""
-        try:
-            mode = stat.S_IMODE(self.path.stat().st_mode)
-        except OSError:
-            return  # it is just being replaced
-        if mode & stat.S_IRWXO:
-            _log.warn(
-                "NOT SECURE: SSH key {path} is for everybody on this machine (mode {mode:04o}): chmod 600 it",
-                path=str(self.path),
-                mode=mode,
-            )
 
     def public_line(self) -> bytes:
         """Return the public key as a line of ``authorized_keys``, without a comment: what clouds install.
@@ -165,7 +155,7 @@ class KeyPairFiles:
             self._derive()
             self._seen = self._identities()
         line = self.private().authorized_key
-        if self._size(self.public_path) and _read_public(self.public_path) != line:
+        if self._size(self.public_path) and self._read_public() != line:
             raise KeyUnusable(
                 f"{self.public_path} is not the public key of {self.path}: delete it, and it is made anew"
             )
@@ -176,7 +166,77 @@ class KeyPairFiles:
         return self._seen is not None and self._identities() != self._seen
 
     def _identities(self) -> tuple[_Identity | None, _Identity | None]:
-        return _identity(self.path), _identity(self.public_path)
+        return self._identity(self.path), self._identity(self.public_path)
+
+    def _read_public(self) -> bytes:
+        path = self.public_path
+        try:
+            text = read_plain(path, _LARGEST, self._files)
+        except OSError as error:
+            raise KeyUnusable(
+                f"error reading SSH key {path}: '{(error.strerror or str(error)).lower()}'"
+            ) from error
+        try:
+            load = load_pem_public_key if text.lstrip().startswith(b"-----") else load_ssh_public_key
+            key: Any = load(text.strip())
+            line: bytes = key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        except (ValueError, UnsupportedAlgorithm):
+            # not chained: the parser's words may quote the file
+            raise KeyUnusable(
+                f"error parsing SSH key {path}: 'it is no public key in PEM or in OpenSSH's format': "
+                "delete it, and it is made anew from the private one"
+            ) from None
+        return line + b"\n"
+
+    # The files
+
+    def _identity(self, path: Path) -> _Identity | None:
+        try:
+            status = self._files.stat(path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode, status.st_uid
+
+    def _is_directory(self, path: Path) -> bool:
+        try:
+            return stat.S_ISDIR(self._files.stat(path).st_mode)
+        except OSError:
+            return False
+
+    def _remove(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._files.unlink(path)
+
+    def _draft(self, path: Path, data: bytes) -> Path:
+        """Write what *path* is to hold beside it; a full disk is noticed here, when nothing is lost yet."""
+        draft = Path(f"{path}.tmp")
+        try:
+            self._remove(draft)
+            descriptor = self._files.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fchmod(file.fileno(), 0o600)  # whatever the umask is
+                    os.fsync(file.fileno())
+            except BaseException:
+                self._remove(draft)
+                raise
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
+        return draft
+
+    def _put(self, draft: Path, path: Path) -> None:
+        try:
+            self._files.replace(draft, path)
+            directory = self._files.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            self._remove(draft)
+            raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _made(kind: Kind) -> tuple[bytes, ClientKey]:
@@ -201,63 +261,3 @@ def _public_file(key: ClientKey) -> bytes:
     return load_ssh_public_key(key.authorized_key).public_bytes(
         Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
     )
-
-
-def _read_public(path: Path) -> bytes:
-    try:
-        text = read_plain(path, _LARGEST)
-    except OSError as error:
-        raise KeyUnusable(
-            f"error reading SSH key {path}: '{(error.strerror or str(error)).lower()}'"
-        ) from error
-    try:
-        if text.lstrip().startswith(b"-----"):
-            key = load_pem_public_key(text)
-            return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
-        return load_ssh_public_key(text.strip()).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n"
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise KeyUnusable(
-            f"error parsing SSH key {path}: 'it is no public key in PEM or in OpenSSH's format': "
-            "delete it, and it is made anew from the private one"
-        ) from error
-
-
-def _identity(path: Path) -> _Identity | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _draft(path: Path, data: bytes) -> Path:
-    """Write what *path* is to hold beside it; a full disk is noticed here, when nothing is lost yet."""
-    draft = Path(f"{path}.tmp")
-    try:
-        draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(file.fileno(), 0o600)  # whatever the umask is
-                os.fsync(file.fileno())
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error
-    return draft
-
-
-def _put(draft: Path, path: Path) -> None:
-    try:
-        draft.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise ConfigurationError(f"cannot write {path}: {error.strerror}") from error

@@ -17,6 +17,7 @@ from tower.member import Material, client_context
 from tower.memberdoor import not_secured
 from tower.nodes.kubeletplace import KubeletPlaces, OneTunnel, inner_addresses
 from tower.nodes.node import Node
+from tower.nodes.nodefiles import Placed
 from tower.nodes.nodereview import VERBS, NodeReview, Posts, Question, subresource_of
 from tower.nodes.spec import SSHSpec
 from tower.plainfile import read_plain
@@ -71,16 +72,27 @@ class Kubelets:
     """:param clock: an ``IReactorTime``.
     :param cluster: its name.
     :param api: the member's.
+    :param authority: the file with the kubelets' CAs; looked at only if *spec* names one.
     :ivar draining: set it when others took their place; see `tower.memberdoor.MemberDoor`.
     """
 
     draining = False
 
-    def __init__(self, clock: Any, cluster: str, spec: SSHSpec, nodes: Nodes, api: Posts, gate: Gate) -> None:
+    def __init__(
+        self,
+        clock: Any,
+        cluster: str,
+        spec: SSHSpec,
+        nodes: Nodes,
+        api: Posts,
+        gate: Gate,
+        authority: Placed,
+    ) -> None:
         self._clock = clock
         self._cluster = cluster
         self._no_credential = f"there is no credential for cluster {cluster} that could be used"
         self._spec = spec
+        self._authority = authority
         self._nodes = nodes
         self._gate = gate
         self._review = NodeReview(clock, api, cluster)
@@ -189,11 +201,12 @@ class Kubelets:
         material = self._gate.material
         if material is None:
             raise ConfigurationError(self._no_credential)
-        file = self._spec.kubelet_authority
+        authority, file = material.authority, self._authority
         try:
-            authority = read_plain(file, AUTHORITY_LIMIT) if file else material.authority
+            if self._spec.kubelet_authority:
+                authority = read_plain(file.path, AUTHORITY_LIMIT, file.files)
         except OSError as e:
-            raise ConfigurationError(f"{file}: {e.strerror}") from e
+            raise ConfigurationError(f"{file.path}: {e.strerror}") from e
         if self._trust is None or self._trust[0] != authority:
             refuse_published(f"kubelet CA {file}", authority or b"", ANOTHER_CA)
             self._trust = (

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from tower.beneath import ANYWHERE, Files
 from tower.errors import ConfigurationError, TowerError
 from tower.nodes.node import SSH_PORT, Node, is_name, is_place, usual
 from tower.pieces import in_pieces
@@ -208,15 +209,17 @@ def cloud_nodes(
     return listing
 
 
-def file_nodes(path: Path, ssh_port: int = SSH_PORT) -> Lister:
+def file_nodes(path: Path, ssh_port: int = SSH_PORT, files: Files = ANYWHERE) -> Lister:
     """List the nodes in a file, which is read each time; see `parse_nodes`.
 
     One that is not there or holds no node is taken for one that is just being written, so it is a failure.
+
+    :param files: where *path* is looked for.
     """
 
     async def listing() -> Sequence[Node]:
         try:
-            text = read_plain(path, FILE_LIMIT + 1)
+            text = read_plain(path, FILE_LIMIT + 1, files)
         except OSError as e:
             raise ListingFailed(f"{path}: {e.strerror}") from e
         if len(text) > FILE_LIMIT:
@@ -246,19 +249,21 @@ def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
         try:
             host, port = parse_address(words[0], ssh_port)
         except ConfigurationError:
-            raise _odd(name, number, words[0]) from None
+            raise _odd(name, number, 1) from None
         if not (_is_word(words[0]) and is_place(host)):
-            raise _odd(name, number, words[0])
-        if odd := next((word for word in words[1:] if not (_is_word(word) and is_name(word))), None):
-            raise _odd(name, number, odd)
+            raise _odd(name, number, 1)
+        for place, word in enumerate(words[1:], 2):
+            if not (_is_word(word) and is_name(word)):
+                raise _odd(name, number, place)
         names = [usual(word) for word in words[1:]]
         node = Node(usual(host), port, names[0] if names else "", frozenset(names))
         nodes.setdefault(node.address, node)
     return list(nodes.values())
 
 
-def _odd(name: str, number: int, word: str) -> ListingFailed:
-    return ListingFailed(f"{name}:{number}: {word[:LONGEST_NAME]!r} is no name and no address: {_LINE}")
+def _odd(name: str, number: int, place: int) -> ListingFailed:
+    """Return the error about a word, which is not in it: the file may be another one than was meant."""
+    return ListingFailed(f"{name}:{number}: word {place} is no name and no address: {_LINE}")
 
 
 def fallback(first: Lister, *others: Lister) -> Lister:

@@ -27,6 +27,7 @@ from twisted.web.iweb import IAgentEndpointFactory, IResponse
 from zope.interface import implementer
 
 from tower.errors import TowerError
+from tower.escaping import reported
 from tower.nodes.answers import NO_ANSWER, Body, read_body, why
 from tower.pipes import Pipe
 from tower.policy import Upstream
@@ -45,9 +46,6 @@ IDLE = 5
 #: How many objects a list is asked for at once, and how many it may have.
 PAGE = 500
 OBJECTS = 100_000
-
-#: How much of a text that is no Status is repeated, characters.
-_QUOTED = 200
 
 _EXPIRED = 410
 
@@ -238,10 +236,9 @@ def _value(method: str, path: str, answer: Answer) -> Any:
     if 200 <= answer.code < 300 and value is not None:
         return value
     message = value.get("message") if isinstance(value, dict) else None
-    if not isinstance(message, str):
-        message = answer.body[: 4 * _QUOTED].decode("utf-8", "replace")
-    said = "".join(filter(str.isprintable, message[: 4 * _QUOTED])) or "an empty body"
-    raise MemberAPIError(method, _bare(path), answer.code, said[:_QUOTED])
+    said = message if isinstance(message, str) else answer.body
+    told = reported("the API server", said) if said else "an empty body"
+    raise MemberAPIError(method, _bare(path), answer.code, told)
 
 
 def _bare(path: str) -> str:

@@ -6,19 +6,22 @@ from typing import Any
 
 from tower.cloud.interfaces import IInstances, ISSHKeyLease
 from tower.cloud.registry import init_cloud_provider
+from tower.nodes.nodefiles import Placed
 from tower.nodes.spec import SSHSpec
 from tower.nodes.tunneler import Install
 
 
 class NodeCloud:
-    """:ivar instances: its machines; None: there is no cloud, or it knows of none.
+    """:param config: the file of its configuration; looked at only if *spec* names one.
+    :ivar instances: its machines; None: there is no cloud, or it knows of none.
 
     :raise ConfigurationError: it cannot be made as *spec* says.
     """
 
-    def __init__(self, reactor: Any, spec: SSHSpec) -> None:
+    def __init__(self, reactor: Any, spec: SSHSpec, config: Placed) -> None:
         self._name, self._config = spec.cloud_provider, spec.cloud_config
-        self._provider = init_cloud_provider(self._name, self._config) if self._name else None
+        path = str(config.path) if self._config else ""
+        self._provider = init_cloud_provider(self._name, path, config.files) if self._name else None
         self.instances: IInstances | None = None
         if self._provider is not None:
             self._provider.initialize(reactor)

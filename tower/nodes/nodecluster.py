@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
@@ -36,6 +35,7 @@ from tower.nodes.listing import (
 from tower.nodes.memberapi import MemberAPI
 from tower.nodes.node import Node, parse_node
 from tower.nodes.nodecloud import NodeCloud
+from tower.nodes.nodefiles import NodeFiles, Placed
 from tower.nodes.spec import SSHSpec
 from tower.nodes.status import SSHStatus
 from tower.nodes.tunneler import SSHTunneler, cut_user
@@ -56,6 +56,7 @@ class Surroundings:
     :ivar wheel: the clock of SSH connections.
     :ivar epoch: returns the time of day, s since the epoch.
     :ivar keepalive: how often peers are probed, s; nodes are no less often than they want by themselves.
+    :ivar files: that records may name.
     """
 
     reactor: Any
@@ -67,6 +68,7 @@ class Surroundings:
     budget: Budget
     epoch: Callable[[], float]
     keepalive: float
+    files: NodeFiles
 
 
 class NodeCluster:
@@ -74,7 +76,8 @@ class NodeCluster:
     :ivar tunnels: to its nodes.
     :ivar tunneler: keeps them.
     :ivar kubelets: of its nodes; None while they are no target.
-    :raise ConfigurationError: it cannot be put together now: the cloud's configuration is no good, mostly.
+    :raise ConfigurationError: it cannot be put together now: the cloud's configuration is no good, mostly, or
+        a file is not where it may be.
     """
 
     _log = Logger()
@@ -84,20 +87,24 @@ class NodeCluster:
         self.cluster = cluster
         self.spec: SSHSpec = cluster.ssh
         self._around = around
-        self._cloud = NodeCloud(around.reactor, self.spec)
+        problem = "; ".join(around.files.problems(cluster.name, self.spec))
+        if problem:
+            raise ConfigurationError(problem)
+        self._cloud = self._new_cloud()
         self._known = KnownNodes(around.store, cluster.name, cluster.uid)
-        self._key = KeyPairFiles(self.spec.key_file, self.spec.key_type)
+        key = self._placed("key_file")
+        self._key = KeyPairFiles(key.path, self.spec.key_type, key.files)
         self.counters = OpenCounters()
         self.gate = Gate(
             cluster.name,
             around.reactor,
             around.sockets,
             lambda: around.accesses.get(self.cluster),
-            allow_system=lambda: self.spec.allow_system,
-            why_not=f"'tower cluster set {cluster.name} --allow-system-identities' would",
+            identities=lambda: self.spec.identities,
+            why_not=f"'tower cluster set {cluster.name} --allow-system-identity NAME' would",
         )
         user = cut_user(self.spec.user)
-        self._vouching = Vouching(self.spec, self._known)
+        self._vouching = Vouching(self.spec, self._known, self._placed("known_hosts"))
         self._login = Login(user, self._key.private, self._vouching)
         self.tunnels = NodeTunnels(
             around.reactor,
@@ -135,12 +142,13 @@ class NodeCluster:
         if spec.nodes:
             return fixed_nodes([parse_node(text, port) for text in spec.nodes])
         if spec.nodes_file:
+            file = self._placed("nodes_file")
             return cautious(
-                file_nodes(Path(spec.nodes_file), port),
+                file_nodes(file.path, port, file.files),
                 self._connected,
                 self._try,
                 clock,
-                place=spec.nodes_file,
+                place=str(file.path),
             )
         if self._cloud.instances is not None:
             return cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
@@ -167,6 +175,8 @@ class NodeCluster:
             before, self.spec = self.spec, cluster.ssh
             self._take_login(before)
             self._settle()
+            if before.identities != self.spec.identities:
+                self._warn_of_identities()
             self.tunneler.hurry()
         return True
 
@@ -181,10 +191,11 @@ class NodeCluster:
             self.way.peer = self.way.named(user)
             self.tunneler.turn_to(user, self._cloud.install)
         if (spec.host_keys, spec.known_hosts) != (before.host_keys, before.known_hosts):
-            self._leave_nodes(self._vouching.turn_to(spec, self._connected()))
+            self._leave_nodes(self._vouching.turn_to(spec, self._connected(), self._placed("known_hosts")))
 
     def _take_key(self) -> None:
-        self._key.turn_to(self.spec.key_file, self.spec.key_type)
+        key = self._placed("key_file")
+        self._key.turn_to(key.path, self.spec.key_type, key.files)
         try:
             self._key.ensure()
         except ConfigurationError as e:
@@ -204,7 +215,7 @@ class NodeCluster:
         :raise ConfigurationError: that cannot be made; the one before stays until it can.
         """
         if not self._cloud.is_meant_by(self.spec):
-            before, self._cloud = self._cloud, NodeCloud(self._around.reactor, self.spec)
+            before, self._cloud = self._cloud, self._new_cloud()
             self.tunneler.turn_to(self.tunneler.user, self._cloud.install)
             self._nodes = self._lister()
             before.stop()
@@ -232,17 +243,49 @@ class NodeCluster:
         if not self.spec.kubelet_port:
             return None
         return Kubelets(
-            self._around.reactor, self.cluster.name, self.spec, self.tunnels, self._api, self.gate
+            self._around.reactor,
+            self.cluster.name,
+            self.spec,
+            self.tunnels,
+            self._api,
+            self.gate,
+            self._placed("kubelet_authority"),
         )
+
+    def _new_cloud(self) -> NodeCloud:
+        """Return the cloud that the record says.
+
+        :raise ConfigurationError: that cannot be made.
+        """
+        return NodeCloud(self._around.reactor, self.spec, self._placed("cloud_config"))
+
+    def _placed(self, attribute: str) -> Placed:
+        return self._around.files.placed(self.cluster.name, attribute, self.spec)
 
     # Life
 
     def start(self) -> None:
         """Begin to keep tunnels: where others list the nodes, to those of their last list at first."""
         self._around.tunnels.explain(self.cluster.name, self._why_not)
+        self._warn_of_identities()
         if not self.spec.nodes and not self.spec.nodes_file:
             self.tunnels.update(self._known.last())
         self.tunneler.startService()
+
+    def _warn_of_identities(self) -> None:
+        """Say whom of the system users may act as."""
+        identities, name = self.spec.identities, self.cluster.name
+        if identities.allow_all:
+            self._log.warn(
+                "cluster {cluster}: allowSystemIdentities is insecure: users may act as any system identity",
+                cluster=name,
+            )
+        elif identities.allowed:
+            self._log.warn(
+                "cluster {cluster}: users may act as {names} (allowedSystemIdentities)",
+                cluster=name,
+                names=", ".join(sorted(identities.allowed)),
+            )
 
     def stop(self, reason: str) -> Deferred[None]:
         """Close everything; fires when that is done."""

@@ -14,6 +14,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from tower.errors import ClusterUnreachable
+from tower.escaping import reported
 from tower.nodes.memberapi import MemberAPIError
 from tower.web.status import Refusal
 
@@ -69,7 +70,7 @@ class Question:
     subresource: str
 
     def denied(self, reason: str) -> Refusal:
-        """Return what somebody is told who may not, in the API server's words and with its *reason*."""
+        """Return what somebody is told who may not, as API servers do, with the *reason*."""
         return Refusal(
             403,
             f'nodes "{self.node}" is forbidden: User "{self.user}" cannot {self.verb} resource '
@@ -149,4 +150,4 @@ def _refusal(question: Question, answer: Any) -> Refusal | None:
     if status.get("allowed") is True and not status.get("denied"):
         return None
     reason = status.get("reason") or status.get("evaluationError") or ""
-    return question.denied(str(reason)[:500])
+    return question.denied(reported("the API server", str(reason)) if reason else "")

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 
 from attrs import field, frozen
 
+from tower.systemidentities import SystemIdentities
+
 #: How host keys are judged: by known_hosts alone; learned at the first connection and kept; not at all.
 HostKeyMode: TypeAlias = Literal["known-hosts", "accept-new", "insecure-ignore"]
 
@@ -24,7 +26,8 @@ KUBELET_PORT = 10250
 class SSHSpec:
     """What an administrator said.
 
-    Files are on the proxy's machine, by absolute path; they are read when they are needed.
+    Files are on the proxy's machine, below ``--node-files`` unless its command line names them; they are read
+    when they are needed.
 
     :ivar user: to log in as.
     :ivar key_file: private key; made if there is none.
@@ -41,7 +44,8 @@ class SSHSpec:
     :ivar kubelet_authority: file with the CAs of the kubelets' certificates; empty: the API server's.
     :ivar kubelet_insecure: do not verify kubelets.
     :ivar targets: named addresses as the nodes see them, for streams and HTTP: name to ``host:port``.
-    :ivar allow_system: let users act as the system's own identities.
+    :ivar allow_system: let users act as all of the system's own identities.
+    :ivar allowed_identities: those of the system's own identities that users may act as.
     """
 
     user: str
@@ -60,3 +64,9 @@ class SSHSpec:
     kubelet_insecure: bool = False
     targets: Mapping[str, str] = field(factory=dict)
     allow_system: bool = False
+    allowed_identities: tuple[str, ...] = ()
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as."""
+        return SystemIdentities(self.allowed_identities, allow_all=self.allow_system)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from tower.cloud.registry import cloud_providers
@@ -10,6 +10,7 @@ from tower.errors import ConfigurationError, Invalid
 from tower.nodes.node import Node, is_place, parse_node
 from tower.nodes.spec import HostKeyMode, KeyType, SSHSpec
 from tower.policy import KUBERNETES, parse_target
+from tower.systemidentities import ALLOWED_LIMIT, check_allowed
 
 #: Where the object has it.
 PLACE = "spec.connection.ssh"
@@ -21,8 +22,12 @@ USER_LIMIT = 32
 NODE_LIMIT = 5000
 TARGET_LIMIT = 1000
 
-#: Longest path, characters.
-_PATH_LIMIT = 4096
+#: Longest path and longest name in it, B, as Linux has them.
+_PATH_LIMIT = 4095
+_NAME_LIMIT = 255
+
+#: How much of a path that is too long is shown, characters.
+_SHOWN = 60
 
 #: The types of addresses that Kubernetes has for nodes.
 _ADDRESS_TYPES = ("Hostname", "InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "LegacyHostIP")
@@ -81,13 +86,14 @@ _FIELDS: Mapping[str, tuple[str, _Kind]] = {
     "kubelet_insecure": ("insecureSkipKubeletTLSVerify", _FLAG),
     "targets": ("targets", _MAPPING),
     "allow_system": ("allowSystemIdentities", _FLAG),
+    "allowed_identities": ("allowedSystemIdentities", _TEXTS),
 }
 
 #: What each attribute is called in the object.
 NAMES = {attribute: name for attribute, (name, _) in _FIELDS.items()}
 
-#: What is a path on the proxy's machine.
-_PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
+#: What is a path on the proxy's machine; `tower.nodes.nodefiles.NodeFiles` says which are good.
+PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
 
 _SOURCES = ("nodes", "nodes_file", "cloud_provider")
 
@@ -104,7 +110,7 @@ def to_record(spec: SSHSpec) -> dict[str, Any]:
 
 
 def from_record(value: Mapping[str, Any]) -> SSHSpec:
-    """Return the spec that `to_record` wrote."""
+    """Return the spec that `to_record` wrote, now or in an earlier version, which had fewer fields."""
     parts: dict[str, Any] = {
         key: tuple(part) if isinstance(part, list) else part for key, part in value.items()
     }
@@ -134,7 +140,7 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
     :raise Invalid: naming the field, its value and the cure.
     """
     _check_login(spec)
-    for attribute in _PATHS:
+    for attribute in PATHS:
         _check_path(NAMES[attribute], getattr(spec, attribute))
     for name, port, least in (("sshPort", spec.ssh_port, 1), ("kubeletPort", spec.kubelet_port, 0)):
         if not least <= port <= 65535:
@@ -149,6 +155,7 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
             f"is not looked at with {PLACE}.insecureSkipKubeletTLSVerify: leave one out",
         )
     _check_targets(spec.targets)
+    _check_identities(spec.allowed_identities)
     return spec
 
 
@@ -189,7 +196,7 @@ def _check_login(spec: SSHSpec) -> None:
         raise wrong("user", spec.user, f"must be 1 to {USER_LIMIT} bytes without control characters")
     if not spec.key_file:
         raise Invalid(
-            f"{PLACE}.keyFile: required: the absolute path of the private key, which is made if there is none"
+            f"{PLACE}.keyFile: required: the file of the private key, which is made if there is none"
         )
     if spec.key_type not in get_args(KeyType):
         raise wrong("keyType", spec.key_type, f"must be {' or '.join(get_args(KeyType))}")
@@ -205,8 +212,19 @@ def _check_login(spec: SSHSpec) -> None:
 
 
 def _check_path(name: str, path: str) -> None:
-    if path and not (path.startswith("/") and path.isprintable() and len(path) <= _PATH_LIMIT):
-        raise wrong(name, path, "must be an absolute path on the proxy's machine")
+    if not path.isprintable():
+        raise wrong(name, path[:_PATH_LIMIT], "must be a path without control characters")
+    longest = max(len(part.encode()) for part in path.split("/"))
+    if longest > _NAME_LIMIT or len(path.encode()) > _PATH_LIMIT:
+        raise wrong(
+            name,
+            f"{path[:_SHOWN]}…",
+            f"is too long: a path has {_PATH_LIMIT} B at most, and {_NAME_LIMIT} B between slashes",
+        )
+    if path.startswith("~"):
+        raise wrong(name, path, "must be a path without ~, which nobody expands here")
+    if path.endswith("/"):
+        raise wrong(name, path, "must be a file, not a directory")
 
 
 def _check_addresses(spec: SSHSpec) -> None:
@@ -246,6 +264,19 @@ def _check_targets(targets: Mapping[str, str]) -> None:
                 address,
                 "must be HOST:PORT, with a name of lower-case letters, digits, '-' and '.'",
             )
+
+
+def _check_identities(names: Sequence[str]) -> None:
+    place = NAMES["allowed_identities"]
+    if len(names) > ALLOWED_LIMIT:
+        raise Invalid(f"{PLACE}.{place}: {len(names)} are given: {ALLOWED_LIMIT} are the most allowed")
+    for number, name in enumerate(names):
+        try:
+            check_allowed(name)
+        except Invalid as e:
+            raise Invalid(f"{PLACE}.{place}[{number}]: {e}") from None
+        if name in names[:number]:
+            raise wrong(f"{place}[{number}]", name, "is given twice: leave one out")
 
 
 def _is_target(name: str, address: str) -> bool:

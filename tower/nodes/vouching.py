@@ -12,6 +12,7 @@ from tower.conch.knownhosts import KnownHosts
 from tower.conch.usualhosts import UsualHosts
 from tower.nodes.knownnodes import KnownNodes, PinnedHostKeys
 from tower.nodes.node import Node
+from tower.nodes.nodefiles import Placed
 from tower.nodes.spec import SSHSpec
 
 #: Whose known hosts count where nobody names a file: those that ssh would ask.
@@ -27,11 +28,12 @@ class Vouching:
     """A `tower.conch.hostkeys.HostKeys` that does as a cluster's record says now.
 
     :param known: what is remembered of the nodes.
+    :param file: of known hosts; looked at only if *spec* names one.
     """
 
-    def __init__(self, spec: SSHSpec, known: KnownNodes) -> None:
+    def __init__(self, spec: SSHSpec, known: KnownNodes, file: Placed) -> None:
         self._known = known
-        self._rule = _rule(spec, known)
+        self._rule = _rule(spec, known, file)
         self._shown: dict[str, bytes] = {}  # by address: the keys of those that let us in
         self._strangers: set[str] = set()  # those of them that nobody vouched for
 
@@ -59,13 +61,14 @@ class Vouching:
             del self._shown[address]
             self._strangers.discard(address)
 
-    def turn_to(self, spec: SSHSpec, nodes: Collection[Node]) -> list[Node]:
+    def turn_to(self, spec: SSHSpec, nodes: Collection[Node], file: Placed) -> list[Node]:
         """Do as *spec* says from now on; where keys are learned, those of *nodes* are.
 
         :param nodes: that are connected.
+        :param file: of known hosts.
         :return: those of them that nobody ever vouched for, and nobody does now.
         """
-        self._rule = _rule(spec, self._known)
+        self._rule = _rule(spec, self._known, file)
         refused = []
         for node in () if isinstance(self._rule, AnyHostKey) else nodes:
             blob = self._shown.get(node.address)
@@ -81,13 +84,16 @@ class Vouching:
         return refused
 
 
-def _rule(spec: SSHSpec, known: KnownNodes) -> HostKeys:
+def _rule(spec: SSHSpec, known: KnownNodes, file: Placed) -> HostKeys:
     if spec.host_keys == _ANYBODY:
         _log.warn(
             "NOT SECURE: nodes of {cluster} are believed to be who they say (insecure-ignore)",
             cluster=known.cluster,
         )
         return AnyHostKey()
-    named, is_usual = ([spec.known_hosts], False) if spec.known_hosts else (KNOWN_HOSTS, True)
-    known_hosts = UsualHosts([KnownHosts(Path(name).expanduser(), may_be_missing=is_usual) for name in named])
+    if spec.known_hosts:
+        files = [KnownHosts(file.path, files=file.files)]
+    else:
+        files = [KnownHosts(Path(name).expanduser(), may_be_missing=True) for name in KNOWN_HOSTS]
+    known_hosts = UsualHosts(files)
     return known_hosts if spec.host_keys == "known-hosts" else PinnedHostKeys(known, known_hosts)

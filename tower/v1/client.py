@@ -30,6 +30,7 @@ from tower.conch.timers import Clock
 from tower.conch.transport import HostKeyMismatch
 from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 from tower.errors import PeerError
+from tower.escaping import reported
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
 from tower.v1.discretion import Discretion
 
@@ -131,6 +132,11 @@ class V1ClientTransport(Client):
         self._asked_at = 0.0
         self.auth = NoPassword(self._accepted)
 
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`."""
+        return "the proxy"
+
     def mistrust(self, host_key: bytes) -> PeerError | None:
         """See `Client.mistrust`."""
         seen = fingerprint(host_key)
@@ -172,7 +178,10 @@ class V1ClientTransport(Client):
         if reply:
             said = self._discretion.shown(reply)
             self.fail(
-                RegistrationRefused(f"the proxy refused the registration ({said}): check --name and --token")
+                RegistrationRefused(
+                    f"the proxy refused the registration ({reported('the proxy', said)}): "
+                    "check --name and --token"
+                )
             )
             return
         assert self.host_key is not None
@@ -183,7 +192,7 @@ class V1ClientTransport(Client):
         """The peer says why it goes; see `Discretion`."""
         fields = Fields(packet)
         code, text = fields.number(), fields.string()
-        self._end(Disconnected(code, self._discretion.shown(text) if text else ""))
+        self._end(Disconnected(code, self._discretion.shown(text) if text else "", self.peer))
 
     def drain(self) -> None:
         """Say nothing: old proxies know no such request."""

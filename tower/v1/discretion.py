@@ -29,13 +29,13 @@ class Discretion:
         return f"<Discretion about {len(self._secrets)} texts>"
 
     def shown(self, said: bytes) -> str:
-        """Return *said* as it may be shown; never empty."""
+        """Return *said* as it may be shown; never empty.  What is in brackets is not its own words."""
         text = "".join(filter(str.isprintable, said[: 4 * LONGEST_SHOWN].decode("utf-8", "replace")))
         text = text[:LONGEST_SHOWN].strip()
         if not text:
-            return f"{len(said)} B that are no text"
+            return f"[{len(said)} B that are no text]"
         if self._quotes(text):
-            return "a text with our own secrets in it, which is not shown"
+            return "[a text with our own secrets in it, which is not shown]"
         return text
 
     def _quotes(self, text: str) -> bool:

@@ -10,6 +10,7 @@ from twisted.logger import Logger, LogLevel
 
 from tower.conch.keys import KeyPair
 from tower.conch.tunnel import Tunnel
+from tower.escaping import LONGEST_VERSION, shortened
 from tower.pipes import Pipe
 from tower.reception import Reception
 from tower.tunnelplaces import Entrance
@@ -71,7 +72,9 @@ class V1Reception:
 
     def _welcome(self, agent: V1Agent, tunnel: Tunnel) -> tuple[V1Tunnel, str | None]:
         config = agent.config
-        self._reception.open_up(tunnel, agent.name, agent.fingerprint, config.version)
+        self._reception.open_up(
+            tunnel, agent.name, agent.fingerprint, shortened(config.version, LONGEST_VERSION)
+        )
         if agent.credential.is_missing:
             self._log.warn(
                 "agent of {cluster} at {peer} sent no credential for its API server, which will refuse "

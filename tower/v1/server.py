@@ -122,6 +122,11 @@ class V1ServerTransport(Server):
         self._accepted_at = 0.0
         self._refusal: NotLetIn | None = None
 
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`; a stranger is nobody's agent."""
+        return "the peer" if self._agent is None else f"the agent of {self._agent.name}"
+
     def _accepted(self) -> None:
         self._accepted_at = self.clock.seconds()
         self.let_in()

@@ -5,6 +5,7 @@ Whatever came behind the handshake goes to the tunnel's own codec.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.pipes import Pipe
+from tower.slots import source_of
 from tower.web.upgrade import NoUpgrade, answer_upgrade
 
 #: The subprotocol of Tower's own agents.
@@ -39,9 +41,9 @@ _BUSY = (
 class AgentEndpoint:
     """Takes connections that asked to become an agent's WebSocket.
 
-    When there is no room for one more, whoever has been there for longest has to go, so that people who say
-    nothing keep no agent out; but nobody has to go before `PATIENCE`, since agents that all come at once
-    would only take each other's place.
+    When there is no room for one more, the oldest has to go, so that strangers who say nothing keep no agent
+    out.  It has `PATIENCE` first, since agents that all come at once would only take each other's place; but
+    the oldest of an address that has more here than the newcomer's address goes at once.
 
     :param opened: gets each connection once the handshake is over, by what its agent wants to speak.
     :param limit: how many may be between the handshake and the end of authentication at one time.
@@ -54,7 +56,7 @@ class AgentEndpoint:
         self._clock = clock
         self._opened = opened
         self._limit = limit
-        self._pending: dict[int, tuple[Pipe, float]] = {}
+        self._pending: dict[int, tuple[Pipe, float, str]] = {}
         self._count = 0
         self._complained: float | None = None
         self.refused = 0
@@ -73,20 +75,27 @@ class AgentEndpoint:
             self._complain("an agent was turned away: {reason}", reason=str(error))
             self._refuse(pipe, error.answer())
             return
-        if len(self._pending) >= self._limit and not self._make_room():
+        source = _source(pipe)
+        if len(self._pending) >= self._limit and not self._make_room(source):
             self._complain("agents are turned away: {pending} are connecting", pending=self.pending)
             self._refuse(pipe, _BUSY)
             return
         self._count = number = self._count + 1
-        self._pending[number] = pipe, self._clock.seconds()
+        self._pending[number] = pipe, self._clock.seconds(), source
         pipe.send(answer)
         self._opened[protocol](pipe, received[end:]).addBoth(self._settled, number)
 
-    def _make_room(self) -> bool:
-        """Have the first one go if it had its time; say whether it did."""
-        number, (pipe, since) = next(iter(self._pending.items()))
+    def _make_room(self, source: str) -> bool:
+        """Abort one for a newcomer from *source* if one may be; return whether it was."""
+        number, (pipe, since, _) = next(iter(self._pending.items()))
         if self._clock.seconds() - since < PATIENCE:
-            return False
+            counts = Counter(each for _, _, each in self._pending.values())
+            largest, most = counts.most_common(1)[0]
+            if most <= counts[source] + 1:
+                return False
+            number, pipe = next(
+                (number, pipe) for number, (pipe, _, each) in self._pending.items() if each == largest
+            )
         del self._pending[number]
         pipe.abort()
         return True
@@ -106,3 +115,7 @@ class AgentEndpoint:
         self._pending.pop(number, None)
         if isinstance(result, Failure):
             self._log.failure("an agent could not be welcomed", result)
+
+
+def _source(pipe: Pipe) -> str:
+    return source_of(pipe.getPeer().host) if hasattr(pipe, "getPeer") else ""

@@ -15,6 +15,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, succeed
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
+from tower.escaping import json_text
 from tower.records import Expired, StoreFailed
 
 from . import discovery, openapi
@@ -221,5 +222,5 @@ def _document(call: Call) -> Response:
 
 
 def _negotiated(media: str, value: dict[str, Any]) -> Response:
-    body = json.dumps(value, separators=(",", ":")).encode()
+    body = json_text(value, separators=(",", ":")).encode()
     return Response(200, body, ((b"Content-Type", media.encode("ascii")), (b"Vary", b"Accept")))

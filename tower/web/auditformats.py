@@ -8,12 +8,12 @@ answer, with ``cluster`` at the end of the first.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from tower.escaping import quoted as _quoted
 from tower.web.requestinfo import RequestInfo, parse_request_info
 
 #: Longest User-Agent that is written whole, in characters; as kube-apiserver has it.
@@ -22,8 +22,6 @@ AGENT_LIMIT = 1024
 #: Annotations of events.
 CLUSTER = "cluster.kubesphere.io/name"
 CREDENTIAL = "cluster.kubesphere.io/credential"
-
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 # Longer ones are not remembered: the memory that takes is bounded.
 _LONGEST_KNOWN = 256

@@ -24,8 +24,8 @@ CHUNK_LINE_LIMIT = 1024
 TRAILER_LIMIT = 16 * 1024
 
 # Blanks before the line's end are common; before an extension others, Go for one, read no size.
-_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*+|;[\t -~\x80-\xff]*+)\r\n")
-_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):[\t -~\x80-\xff]*+\r\n")
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*|;[\t -~\x80-\xff]*)\r\n")
+_TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t -~\x80-\xff]*\r\n")
 
 # Fields that frame, route or identify mean nothing behind a body, except to whoever merges trailers.
 _FORBIDDEN_TRAILER = re.compile(
@@ -50,12 +50,14 @@ class ChunkedBody:
     """Follows one chunked body.
 
     :param pieces: if given, the payload is collected there (for peers that know no chunks).
+    :param forbidden: names of fields that may not be trailers, beside those that never may.
     """
 
-    __slots__ = ("_left", "_line", "_state", "_trailers", "pieces")
+    __slots__ = ("_forbidden", "_left", "_line", "_state", "_trailers", "pieces")
 
-    def __init__(self, pieces: list[bytes] | None = None) -> None:
+    def __init__(self, pieces: list[bytes] | None = None, forbidden: re.Pattern[bytes] | None = None) -> None:
         self.pieces = pieces
+        self._forbidden = forbidden
         self._left = 0
         self._line = b""
         self._state = _SIZE
@@ -127,5 +129,6 @@ class ChunkedBody:
         match = _TRAILER.fullmatch(line)
         if match is None or self._trailers > TRAILER_LIMIT:
             raise BadBody("the trailers are malformed or too long")
-        if _FORBIDDEN_TRAILER.fullmatch(match[1]):
+        also = self._forbidden
+        if _FORBIDDEN_TRAILER.fullmatch(match[1]) or (also is not None and also.fullmatch(match[1])):
             raise BadBody("a field that may not be a trailer is one")

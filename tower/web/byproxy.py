@@ -7,6 +7,7 @@ import re
 from twisted.internet.defer import Deferred
 
 from tower.connecting import ConnectFailed
+from tower.escaping import LONGEST_SAID, shortened
 from tower.pipes import Pipe
 from tower.web.serverurl import HTTPProxy, ServerURL
 
@@ -59,7 +60,7 @@ class _Answer:
             self._fail("does not answer CONNECT as an HTTP proxy does")
         elif not status.group(1).startswith(b"2"):
             text = b" ".join(part for part in status.groups() if part).decode("ascii")
-            self._fail(f"answered CONNECT with {text}")
+            self._fail(f"answered CONNECT with {shortened(text, LONGEST_SAID)}")
         elif end + 4 != len(self._head):
             self._fail("sent more than its answer to CONNECT")
         elif not self._settled:

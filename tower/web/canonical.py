@@ -1,4 +1,4 @@
-"""The one form in which requests go to an agent, which checks it with one strict pattern.
+"""The one form in which requests go to an agent, which checks it line by line.
 
 Request line, framing, ``Impersonate-User``, ``Impersonate-Group``..., the user's own fields, and the
 proxy's: ``X-Forwarded-For``, ``X-Forwarded-Proto`` and ``Via`` (RFC 9110 section 7.6.3), then what an

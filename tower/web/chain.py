@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 
 from tower.errors import Forbidden, NotFound
+from tower.systemidentities import SystemIdentities
 
-from .identity import Authenticates, Identity, authorize_api, authorize_cluster
+from .identity import Authenticates, Identity, authorize_api, authorize_cluster, authorize_identity
 from .outcome import Outcome
 from .status import Refusal
 
@@ -74,6 +75,14 @@ class Known(Protocol):
     @property
     def enabled(self) -> bool:
         """Whether it may be used."""
+
+    @property
+    def type(self) -> str:
+        """The way into it: `ssh` where its record says whom users may act as."""
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as."""
 
 
 #: Returns the cluster of a name, or None.
@@ -163,7 +172,9 @@ class RightPlace:
         found = self._find(cluster)
         if found is None:
             raise self._missing(request.identity, cluster)
-        authorize_cluster(request.identity, found.name, found.uid)
+        identity: Identity = request.identity
+        authorize_cluster(identity, found.name, found.uid)
+        authorize_identity(identity, cluster, found.identities, is_ours=found.type == "ssh")
         if not found.enabled:
             raise Refusal(
                 503,

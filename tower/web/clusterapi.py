@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
 from tower.errors import AlreadyExists, Conflict, Invalid
 from tower.nodes.access import MemberAccesses
+from tower.nodes.spec import SSHSpec
 from tower.nodes.status import SSHStatus
 from tower.tunnels import Tunnels
 
@@ -27,6 +28,10 @@ from .watching import Watching, WatchLimits
 _FIELDS: dict[str, Callable[[Object], str]] = {"metadata.name": lambda item: str(item["metadata"]["name"])}
 _MERGE_PATCH = "application/merge-patch+json"
 _JSON_TYPE = (b"Content-Type", b"application/json")
+
+
+#: See `tower.nodes.nodefiles.NodeFiles.check`.
+CheckFiles: TypeAlias = Callable[[str, SSHSpec, SSHSpec | None], None]
 
 
 class Clock(Protocol):
@@ -75,6 +80,7 @@ class ClusterApi:
     :param below: what there is below a cluster, by name.
     :param accesses: keeps the credentials for clusters of type ssh.
     :param ssh_status: returns what is known of such a cluster's nodes, by the cluster's name.
+    :param check_files: refuses what a cluster may not name, with what it named before.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class ClusterApi:
         *,
         accesses: MemberAccesses | None = None,
         ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
+        check_files: CheckFiles,
     ) -> None:
         self._clusters = clusters
         self._tunnels = tunnels
@@ -98,6 +105,7 @@ class ClusterApi:
         self._below = below
         self._accesses = accesses
         self._ssh_status = ssh_status
+        self._check_files = check_files
         self._watching = Watching(clusters, version, self.show, clock, limits or WatchLimits())
 
     def show(self, cluster: Cluster) -> Object:
@@ -183,6 +191,8 @@ class ClusterApi:
         warnings = check_fields(call, value)
         wish, access = read_wish(value), read_access(value)
         warnings += kubeconfig_warnings(access)
+        if wish.ssh is not None:
+            self._check_files(wish.name, wish.ssh, None)
         if wish.ssh is not None and access is None:
             raise Invalid(
                 "spec.connection.kubeconfig: required for type 'ssh': a kubeconfig in base64, with the "
@@ -222,10 +232,18 @@ class ClusterApi:
         version, access = _version_in(patch), read_access(patch)
         warnings += kubeconfig_warnings(access)
         if call.dry_run:
-            cluster = patched(self._clusters.require(name), patch)
+            cluster = self._patched(self._clusters.require(name), patch)
         else:
-            cluster = await self._clusters.change(name, lambda old: patched(old, patch), version, access)
+            cluster = await self._clusters.change(
+                name, lambda old: self._patched(old, patch), version, access
+            )
         return written(self._shown(call, cluster), 200, warnings)
+
+    def _patched(self, old: Cluster, patch: dict[str, Any]) -> Cluster:
+        cluster = patched(old, patch)
+        if cluster.ssh is not None:
+            self._check_files(cluster.name, cluster.ssh, old.ssh)
+        return cluster
 
     async def _delete(self, call: Call, name: str) -> Response:
         options = await call.read()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from tower.escaping import json_text
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.selfcontained import warnings_of
 
@@ -40,7 +40,7 @@ def kubeconfig_warnings(access: KubeAccess | None) -> list[str]:
 
 def written(item: Object, code: int, warnings: list[str]) -> Response:
     """Return the answer to a write that left *item*, with *warnings*."""
-    body = json.dumps(item, separators=(",", ":")).encode()
+    body = json_text(item, separators=(",", ":")).encode()
     notes = tuple((b"Warning", _warning(text)) for text in warnings[:10])
     return Response(code, body, (_JSON_TYPE, *notes))
 

@@ -79,7 +79,6 @@ class Sessions(Protocol):
 class Limits:
     """What a user's connection may take.
 
-    :ivar connections: how many at one time.
     :ivar first_byte: for a new connection's first byte, s.
     :ivar head: from the first byte of a head to its last, s.
     :ivar idle: between an answer and the next request, s.
@@ -90,7 +89,6 @@ class Limits:
     :ivar stranger_stalled: for such a one who takes nothing of what was sent, s.
     """
 
-    connections: int = 10_000
     first_byte: float = 30.0
     head: float = 10.0
     idle: float = 120.0
@@ -165,7 +163,7 @@ class Gateway:
         self.audit = audit
         common = common or Common.of(clock)
         self.strangers, self.turns, self.rejections = common.strangers, common.turns, common.rejections
-        self.requests = self.failures = self.refused_connections = 0
+        self.requests = self.failures = 0
         self.stopping = False
         self._channels: set[HTTPChannel] = set()
         self._stopped: Deferred[None] | None = None
@@ -173,8 +171,7 @@ class Gateway:
 
     def accept(self, connection: UserConnection) -> HTTPChannel | None:
         """Return the receiver of a new *connection*, or None to drop it."""
-        if self.stopping or len(self._channels) >= self.limits.connections:
-            self.refused_connections += 1
+        if self.stopping:
             return None
         channel = self.protocol(self, connection)
         self._channels.add(channel)

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from tower.auditlog import AuditLog
 from tower.budget import STRANGERS_LEAST, STRANGERS_PART, Budget
 from tower.clock import TimeOfDay
-from tower.listening import ConnectionReactor
+from tower.listening import Admission, ConnectionReactor
 from tower.nodes.clusters import NodeClusters
 from tower.periodic import periodic
 from tower.proxyoptions import Options
@@ -45,6 +45,7 @@ RETRY_PORTS = 30.0
 class Gateways:
     """:param sockets: a `tower.poller.Poller`.
     :param take_agent: gets the connections of agents.
+    :param admission: for all ports.
     :param is_ready: says whether requests can be served.
     :param audit_log: gets a line for what everybody asks.
     :ivar front: behind the one TLS port.
@@ -62,6 +63,7 @@ class Gateways:
         tunnels: Tunnels,
         nodes: NodeClusters,
         budget: Budget,
+        admission: Admission,
         take_agent: TakeAgent,
         is_ready: Callable[[], bool],
         audit_log: AuditLog | None = None,
@@ -72,6 +74,7 @@ class Gateways:
         self._trust = trust
         self._records = records
         self._budget = budget
+        self._admission = admission
         self._watch: Watch | None = None
         limit = options["max-requests-inflight"]
         self._inflight = InFlight(limit) if limit else None
@@ -100,7 +103,7 @@ class Gateways:
         self._kubespheres = ClusterProxies(
             records.clusters,
             KubeSphereDoors(
-                ConnectionReactor(sockets, None),
+                ConnectionReactor(sockets, None, admission),
                 options["kubesphere-host"],
                 options["kubesphere-ports"],
                 lambda name: self._gateway(KubeSpherePort(name)),
@@ -145,11 +148,12 @@ class Gateways:
             self._day,
             records.accesses,
             nodes.status,
+            check_files=nodes.check_files,
         )
 
     def _kubernetes_doors(self, chain: Chain) -> KubernetesDoors:
         return KubernetesDoors(
-            ConnectionReactor(self._sockets, self._trust.serving.context),
+            ConnectionReactor(self._sockets, self._trust.serving.context, self._admission),
             self._records.clusters,
             self._options["host"],
             lambda name: self._gateway(ClusterPort(chain, name, self._rights)),
@@ -163,7 +167,7 @@ class Gateways:
         )
         return OpenDoors(
             lambda name: bool(self._records.old_tokens.tokens(name)),
-            ConnectionReactor(self._sockets, self._trust.serving.open_context),
+            ConnectionReactor(self._sockets, self._trust.serving.open_context, self._admission),
             lambda name: self._gateway(OpenClusterPort(chain, name, self._rights)),
         )
 
@@ -184,6 +188,7 @@ class Gateways:
         self.plain.sweep()
         self._proxies.sweep()
         self._kubespheres.sweep()
+        self._admission.sweep()
 
     async def drain(self, grace: float) -> None:
         """Let requests finish for *grace* s, then end what is left, and close what nobody uses."""

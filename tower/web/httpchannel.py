@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tower.pipes import Buffer, Pipe
+from tower.slots import prove
 from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
 from tower.web.canonical import forwarding_lines, identity_lines, write_fields
 from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
@@ -37,7 +38,7 @@ TURN = 8
 #: A stranger's connection closes after the first answer of these last seconds of its life, s.
 NOTICE = 10
 
-_EMPTY_LINES = re.compile(rb"(?:\r\n)++")
+_EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
@@ -157,6 +158,8 @@ class HTTPChannel:
         if not self.proven:
             self._give_back()
             self.proven, self.last = True, False
+        if self.authenticated is not None:  # not so at a port that is open to everybody
+            prove(self.connection)
 
     def disprove(self) -> None:
         """Note that the credential shown is not valid any more: whoever has no other is a stranger."""
@@ -164,11 +167,16 @@ class HTTPChannel:
         if self.proven:
             self._give_back()
             self.proven = False
+            self._grow_old()
 
     def _leave(self) -> None:
         if self._session_identity is not None:
             session, self._session, self._session_identity = self._session, None, None
             self.gateway.sessions.leave(session)
+
+    def _grow_old(self) -> None:
+        """Have the next answer be the last one, if it is time."""
+        self.last = self._lifetime > self.gateway.limits.stranger - NOTICE
 
     def take_body(self, taker: Callable[[Buffer], bool] | None, *, roomy: bool = True) -> None:
         """Give what is still to come of the body to *taker*, which returns False when it is full.
@@ -251,9 +259,8 @@ class HTTPChannel:
         self._serving = True
         served = 0
         while True:
-            if raw.startswith(
-                b"\r\n", at
-            ):  # empty lines before a request are forgiven (RFC 9112 section 2.2)
+            # empty lines before a request are forgiven (RFC 9112 section 2.2)
+            if raw.startswith(b"\r\n", at):
                 at = _EMPTY_LINES.match(raw, at).end()  # type: ignore[union-attr]
             end = raw.find(b"\r\n\r\n", at) + 4
             if end < 4 or end - at > HEAD_LIMIT:
@@ -512,8 +519,8 @@ class HTTPChannel:
         self._age += 1
         self._lifetime += 1
         age, limits = self._age, self.gateway.limits
-        if not self.proven and self._lifetime > limits.stranger - NOTICE:
-            self.last = True
+        if not self.proven:
+            self._grow_old()
         if self.full or self._closing:
             if age > (limits.stalled if self.proven else limits.stranger_stalled):
                 self.connection.abort()

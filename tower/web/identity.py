@@ -19,6 +19,8 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.credentials import PREFIX, Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
+from tower.systemidentities import AUTHENTICATED, NONE_ALLOWED, SystemIdentities
+from tower.systemidentities import PREFIX as _SYSTEM
 
 #: The group whose members may use Tower's own API.
 ADMINS = "tower:admins"
@@ -28,6 +30,12 @@ TOKEN_LIMIT = 8192
 
 #: Most groups that a credential may name; each is a header of every request.
 GROUPS_LIMIT = 64
+
+#: What names of Tower's own begin with.
+_OWN = "tower:"
+
+# What Kubernetes adds to every user, so that whoever has it is nobody more.
+_EVERYBODY = ("group", AUTHENTICATED)
 
 
 class Issues(Protocol):
@@ -203,16 +211,67 @@ def authorize_api(identity: Identity) -> None:
         raise Forbidden(f"{identity.user} is not in the group {ADMINS}, which Tower's own API is for")
 
 
-def check_grant(user: str, groups: Iterable[str]) -> None:
-    """Refuse names that Kubernetes and Tower keep for themselves: no kubeconfig for a cluster carries them.
+def authorize_identity(
+    identity: Identity, cluster: str, identities: SystemIdentities, *, is_ours: bool = False
+) -> None:
+    """Let nobody into a cluster as one of the system, whatever was issued to him in earlier times.
+
+    :param cluster: its name.
+    :param identities: whom of the system users of that cluster may act as.
+    :param is_ours: whether its record may allow more.
+    :raise Forbidden: naming the value and the cure.
+    """
+    for what, name in _names(identity.user, identity.groups):
+        if (what, name) != _EVERYBODY and _is_reserved(name, identities):
+            raise Forbidden(
+                f"the credential of {identity.user} for cluster {cluster} is rejected because of its {what} "
+                f"{name!r}: {_why(name)}; ask for a kubeconfig without it"
+                + _allowing(name, cluster if is_ours else "")
+            )
+
+
+def check_grant(
+    user: str, groups: Iterable[str], identities: SystemIdentities = NONE_ALLOWED, allowing: str = ""
+) -> None:
+    """Refuse names that Kubernetes and Tower keep for themselves: no kubeconfig carries them.
 
     What a name may look like at all is for `tower.credentials` to check.
 
+    :param identities: whom of the system users may act as where the kubeconfig is for.
+    :param allowing: the cluster whose record may allow more; empty: there is none.
     :raise Invalid: naming the value and the rule.
     """
-    names = [("user", user), *(("group", group) for group in groups)]
+    names = _names(user, groups)
     if len(names) > GROUPS_LIMIT + 1:
         raise Invalid(f"{len(names) - 1} groups: a kubeconfig may name {GROUPS_LIMIT} at most")
     for what, name in names:
-        if name.startswith(("system:", "tower:")):
-            raise Invalid(f"{what} {name!r}: names that begin with 'system:' or 'tower:' are reserved")
+        if (what, name) == _EVERYBODY:
+            raise Invalid(f"group {name!r}: Kubernetes adds it to every user itself: leave it out")
+        if _is_reserved(name, identities):
+            raise Invalid(
+                f"{what} {name!r}: {_why(name)}: choose another name and bind it to the role that you need "
+                "(such as cluster-admin)" + _allowing(name, allowing)
+            )
+
+
+def _names(user: str, groups: Iterable[str]) -> list[tuple[str, str]]:
+    return [("user", user), *(("group", group) for group in groups)]
+
+
+def _is_reserved(name: str, identities: SystemIdentities) -> bool:
+    return name.startswith(_OWN) or identities.refuses(name)
+
+
+def _why(name: str) -> str:
+    if name.startswith(_OWN):
+        return f"names that begin with {_OWN!r} are Tower's own"
+    if name.startswith(_SYSTEM):
+        return f"names that begin with {_SYSTEM!r} are reserved for the cluster itself"
+    return "it is the name of an administrator in a Kubernetes distribution"
+
+
+def _allowing(name: str, cluster: str) -> str:
+    """Say how *cluster* would allow *name*, if it can."""
+    if not cluster or name.startswith(_OWN):
+        return ""
+    return f"; or allow it with 'tower cluster set {cluster} --allow-system-identity {name}'"

@@ -197,7 +197,8 @@ class Issuer:
         :raise TowerError: the cluster is not there, or a value makes no sense.
         """
         cluster = self._clusters.require(name)
-        check_grant(user, groups)
+        allowing = name if cluster.type == "ssh" else ""
+        check_grant(user, groups, cluster.identities, allowing)
         server = self._server(cluster, via)
         return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tower.clusters import Cluster
 from tower.policy import KUBESPHERE
+from tower.slots import prove
 from tower.web.clusterproxy import Door, Shut
 from tower.web.gateway import Gateway
 from tower.web.identity import ANYBODY
@@ -34,6 +35,7 @@ class KubeSpherePort:
     def __call__(self, request: Request) -> Relay:
         """Return where *request* goes."""
         request.identity = ANYBODY
+        prove(request.channel.connection)  # whoever reaches this port may use it
         request.audit(self._relay.cluster)
         return self._relay
 

@@ -48,6 +48,9 @@ class BodyReading:
         elif not self.done.called:
             if request.fields.expects and not request.early:
                 channel.send(_CONTINUE)
+                if request.over:  # the user went under it
+                    self.abandon()
+                    return
             channel.take_body(self._take)
 
     def _take(self, data: Buffer) -> bool:
@@ -155,7 +158,9 @@ class StreamedAnswer:
 
     def write(self, data: bytes) -> bool:
         """See `tower.web.outcome.BodyStream.write`."""
-        if self._over or not data:
+        if self._over:
+            return False
+        if not data:
             return True
         return self._request.channel.send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 

@@ -67,7 +67,7 @@ def _texts(description: str) -> dict[str, Any]:
 
 def _ssh() -> dict[str, Any]:
     return _object(
-        "How the nodes are reached, for type ssh.  Files are on the proxy's machine, by absolute path.",
+        "How the nodes are reached, for type ssh.  Files are on the proxy's machine, below its --node-files.",
         {
             "user": _text("Who logs in on the nodes."),
             "keyFile": _text("The private key; made if there is none."),
@@ -90,7 +90,8 @@ def _ssh() -> dict[str, Any]:
                 "additionalProperties": {"type": "string"},
                 "description": "Addresses as the nodes see them, HOST:PORT, for streams, by name.",
             },
-            "allowSystemIdentities": _flag("Let users act as the system's own identities."),
+            "allowSystemIdentities": _flag("Allow all system identities; insecure."),
+            "allowedSystemIdentities": _texts("System users and groups that users may act as."),
         },
     )
 

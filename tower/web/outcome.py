@@ -13,11 +13,11 @@ or raises a `tower.errors.TowerError` (best `tower.web.status.Refusal`), which b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from tower.escaping import json_text
 from tower.pipes import Pipe
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
@@ -32,12 +32,15 @@ class Relay:
         ``b"/clusters/alpha"`` on the front door, ``b""`` on the cluster's own port.
     :ivar target: the tunnel's target.
     :ivar plain: the user's header goes on as it came: the target asks by itself who somebody is.
+    :ivar scope: where the answer's cookies may go, a path without a final slash, and where other fields that
+        act on a whole host are dropped; ``b""`` where the host is the cluster's own.
     """
 
     cluster: str
     prefix: bytes = b""
     target: str = "kubernetes"
     plain: bool = False
+    scope: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,11 @@ class Response:
     @classmethod
     def of_json(cls, value: Mapping[str, Any], code: int = 200) -> Response:
         """Return *value* as an ``application/json`` answer."""
-        return cls(code, json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        return cls(code, json_text(value, separators=(",", ":")).encode() + b"\n")
 
 
 class BodyStream(Protocol):
-    """Where a `StreamingResponse` writes; after the user has gone everything here does nothing.
+    """Where a `StreamingResponse` writes; once it is over everything here does nothing.
 
     :ivar on_drained: called when `write` had returned False and there is room again.
     :ivar on_closed: called once when the user has gone or `finish` is through: stop producing.
@@ -65,7 +68,7 @@ class BodyStream(Protocol):
     on_closed: Callable[[], None] | None
 
     def write(self, data: bytes) -> bool:
-        """Send *data* at once; False means: write no more until `on_drained`."""
+        """Send *data* at once; False means: write no more until `on_drained`, or at all once it is over."""
 
     def finish(self) -> None:
         """End the body in order; the connection lives on for the next request."""

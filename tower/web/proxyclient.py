@@ -9,6 +9,7 @@ from tower.errors import TowerError, Unauthorized
 from tower.pipes import Buffer
 from tower.policy import KUBERNETES
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
+from tower.web.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
 from tower.web.raw import go_raw
 from tower.web.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
 from tower.web.status import Refusal
@@ -54,6 +55,7 @@ class ProxyClient:
             "_over",
             "_paused",
             "_reusable",
+            "_scope",
             "_status",
             "_uploads",
         ),
@@ -65,6 +67,7 @@ class ProxyClient:
         self.request = request = factory.request
         self.channel = channel = request.channel
         self.upstream = upstream
+        self._scope = factory.relay.scope
         self._head: bytearray | None = None  # what came of an answer's head
         self._interim = 0  # answers before the final one
         self._status = 0  # of the final answer, once its head was sent on
@@ -160,6 +163,7 @@ class ProxyClient:
                 self._keep
                 and not (self._uploads and self.channel.body_pending)
                 and (match := PLAIN.match(data)) is not None
+                and not (self._scope and ACTS_ON_ORIGIN.search(data, 0, match.end()))
             ):
                 self._pass_plain(data, match)
             else:
@@ -181,7 +185,7 @@ class ProxyClient:
             left = int(length)
         else:
             left = CHUNKED
-            self._chunks = ChunkedBody()
+            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
         self._status = int(code)
         if end + left != len(data) or self._hooked or left < 0:
             self._left = left
@@ -206,6 +210,8 @@ class ProxyClient:
             raw, start = bytes(buffer[:end]), 0
             del buffer[:end]
             head = ResponseHead(raw, bodiless=self.request.method == b"HEAD")
+            if self._scope and ACTS_ON_ORIGIN.search(head.lines):
+                head.lines = confined(head.lines, self._scope, self.request.path)
             if head.code == 101:
                 self._switch(head, bytes(buffer))
                 return
@@ -232,7 +238,7 @@ class ProxyClient:
         if body == UNTIL_CLOSE:
             self._reusable = keep = False
         elif body == CHUNKED:
-            self._chunks = ChunkedBody()
+            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
             if not request.minor:
                 lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
                 self._chunks.pieces = []

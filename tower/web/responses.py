@@ -10,35 +10,34 @@ import re
 
 from tower.errors import PeerError
 from tower.web.bodies import CHUNKED, UNTIL_CLOSE
+from tower.web.fieldlines import field_lines, field_pairs
 from tower.web.http1 import HEAD_LIMIT
 
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
-_VALUE = rb"[\t -~\x80-\xff]*+"
+_VALUE = rb"[\t -~\x80-\xff]*"
 
 # Most fields begin with another letter than the few that mean something here; the rest is looked at.
-# ``Connection: keep-alive`` is as true of our connection as of the one it came on.
+# ``Connection: keep-alive`` is as true of our connection as of the one it came on.  A line is matched in one
+# way only, or what fails at the end would be tried in all.
 _PLAIN_FIELDS = (
-    rb"(?:[!#$%&'*+\-.^_`|~0-9ABD-JM-OQRSV-Zabd-jm-oqrsv-z]" + _TOKEN + rb"*+:" + _VALUE + rb"\r\n"
+    rb"(?:[!#$%&'*+\-.^_`|~0-9ABD-JM-OQRSV-Zabd-jm-oqrsv-z]" + _TOKEN + rb"*:" + _VALUE + rb"\r\n"
     rb"|(?!(?i:content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|location):)"
-    + _TOKEN
-    + rb"++:"
-    + _VALUE
-    + rb"\r\n|[Cc]onnection: keep-alive\r\n)*+"
+    rb"[CKLPTUcklptu]" + _TOKEN + rb"*:" + _VALUE + rb"\r\n"
+    rb"|[Cc]onnection: keep-alive\r\n)*"
 )
 
 #: A final response whose head goes on as it is on a connection that stays open; 204 has no framing field
 #: (RFC 9110 section 8.6), so one that has goes no such way.  Groups: status, Content-Length.
 PLAIN = re.compile(
-    rb"HTTP/1\.1 (?!204)([2-5][0-9]{2})(?: " + _VALUE + rb")?+\r\n"
+    rb"HTTP/1\.1 (?!204)([2-5][0-9]{2})(?: " + _VALUE + rb")?\r\n"
     + _PLAIN_FIELDS
-    + rb"(?:[Cc]ontent-[Ll]ength: ([0-9]{1,18}+)|[Tt]ransfer-[Ee]ncoding: chunked)\r\n"
+    + rb"(?:[Cc]ontent-[Ll]ength: ([0-9]{1,18})|[Tt]ransfer-[Ee]ncoding: chunked)\r\n"
     + _PLAIN_FIELDS
     + rb"\r\n"
 )  # fmt: skip
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: (" + _VALUE + rb"))?\r\n")
-_FIELDS = re.compile(rb"(?:" + _TOKEN + rb"++:" + _VALUE + rb"\r\n)*+\r\n")
-_DIGITS = re.compile(rb"[0-9]{1,18}+")
+_DIGITS = re.compile(rb"[0-9]{1,18}")
 _HOP_BY_HOP = frozenset(
     (
         b"connection",
@@ -80,15 +79,14 @@ class ResponseHead:
         match = _STATUS_LINE.match(head)
         if match is None:
             raise BadResponse("the answer does not begin with an HTTP/1.1 status line")
-        if _FIELDS.fullmatch(head, match.end()) is None:
+        own_lines = field_lines(head[match.end() :])
+        pairs = None if own_lines is None else field_pairs(own_lines)
+        if pairs is None:
             raise BadResponse("the answer has a malformed field")
         minor, code, phrase = match.groups()
         self.code = int(code)
         self.location: bytes | None = None
-        fields: list[tuple[bytes, bytes, bytes]] = []
-        for line in head[match.end() : -4].split(b"\r\n") if head[match.end() : -2] else ():
-            name, _, value = line.partition(b":")
-            fields.append((name.lower(), name, value.strip(b"\t ")))
+        fields = [(name.lower(), name, value.strip(b"\t ")) for name, value in pairs]
         options = {
             option.strip(b"\t ").lower()
             for lower, _, value in fields

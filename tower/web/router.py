@@ -126,7 +126,9 @@ class FrontDoor(_ClusterRouter):
         """
         identity: Any = request.identity
         cluster: str = identity.credential.cluster
-        return self._chain(request, cluster, _Way(cluster, b"").end) if cluster else self._own(request, path)
+        if not cluster:
+            return self._own(request, path)
+        return self._chain(request, cluster, _Way(cluster, b"", scope=b"/clusters/" + cluster.encode()).end)
 
     def _own(self, request: Request, path: bytes) -> Answer:
         """Answer what is Tower's own."""
@@ -160,7 +162,7 @@ class FrontDoor(_ClusterRouter):
         if target == KUBELET and (kubelets := self._kubelets(cluster)) is not None:
             return self._to_kubelet(request, cluster, kubelets, match.end())
         prefix = request.target[: match.end()]
-        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, target))
+        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, target, prefix))
         return self._follow(request, way)
 
     def _to_kubelet(self, request: Request, cluster: str, kubelets: Kubelets, end: int) -> Answer:
@@ -168,14 +170,15 @@ class FrontDoor(_ClusterRouter):
         if match is None:
             return self._chain(request, cluster, lambda: _no_node(cluster))
         node, prefix = match[1].decode("ascii"), request.target[: match.end()]
-        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, f"{KUBELET}/{node}"))
+        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, f"{KUBELET}/{node}", prefix))
         return self._chain(request, cluster, lambda: admitted(request, kubelets, node, way.relay))
 
     def _new_way(self, name: bytes) -> _Way:
         _plain(name)
         if _NAME.fullmatch(name) is None:
             raise Refusal(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
-        return self._keep(name, _Way(name.decode("ascii"), b"/clusters/" + name))
+        prefix = b"/clusters/" + name
+        return self._keep(name, _Way(name.decode("ascii"), prefix, scope=prefix))
 
     def _keep(self, key: bytes, way: _Way) -> _Way:
         if len(self._ways) >= _WAYS:
@@ -199,9 +202,9 @@ class _Way:
 
     __slots__ = ("name", "relay")
 
-    def __init__(self, name: str, prefix: bytes, target: str = KUBERNETES) -> None:
+    def __init__(self, name: str, prefix: bytes, target: str = KUBERNETES, scope: bytes = b"") -> None:
         self.name = name
-        self.relay = Relay(name, prefix, target, plain=target != KUBERNETES)
+        self.relay = Relay(name, prefix, target, plain=target != KUBERNETES, scope=scope)
 
     def end(self) -> Outcome:
         return self.relay

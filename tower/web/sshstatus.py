@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tower.cluster import timestamp
+from tower.escaping import escaped
 from tower.nodes.status import NodeStatus, SSHStatus
 
 #: The states of a node whose tunnel carries streams.
@@ -22,7 +23,7 @@ def shown_status(status: SSHStatus) -> dict[str, Any]:
     if status.last_key_install is not None:
         shown["lastKeyInstall"] = timestamp(status.last_key_install)
     if status.last_error:
-        shown["lastError"] = status.last_error
+        shown["lastError"] = escaped(status.last_error)
     return shown
 
 
@@ -42,5 +43,5 @@ def shown_node(node: NodeStatus) -> dict[str, Any]:
     if node.checked is not None:
         shown["lastCheck"] = timestamp(node.checked)
     if node.error:
-        shown["error"] = node.error
+        shown["error"] = escaped(node.error)
     return shown

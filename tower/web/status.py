@@ -5,7 +5,6 @@ See the Kubernetes API conventions, "Response Status Kind".
 
 from __future__ import annotations
 
-import json
 import re
 from http import HTTPStatus
 from typing import Any
@@ -21,6 +20,7 @@ from tower.errors import (
     TowerError,
     Unauthorized,
 )
+from tower.escaping import escaped, json_text
 
 _REASONS = {
     400: "BadRequest",
@@ -63,6 +63,8 @@ _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
 class Refusal(TowerError):
     """An answer that is a failure: what to tell the user, and how.
 
+    Its text may repeat a request's words or a peer's: it is escaped, since clients print it as it is.
+
     :ivar code: the HTTP status.
     :ivar reason: the machine-readable word of the Status; by default the usual one for *code*.
     :ivar details: the Status's details, if any (``name``, ``kind``, ``retryAfterSeconds``, ...).
@@ -78,6 +80,7 @@ class Refusal(TowerError):
         details: dict[str, Any] | None = None,
         close: bool = False,
     ) -> None:
+        message = escaped(message)
         super().__init__(message)
         self.code = code
         self.message = message
@@ -149,7 +152,7 @@ def status_response(
     :param without_body: the request was a HEAD.
     :param extra: more header lines, each with its CRLF.
     """
-    body = json.dumps(status_object(refusal, request_id)).encode() + b"\n"
+    body = json_text(status_object(refusal, request_id)).encode() + b"\n"
     head = [
         status_line(refusal.code),
         b"Content-Type: application/json\r\nCache-Control: no-cache, private\r\n",

@@ -15,7 +15,7 @@ from tower.v1.tokens import V1Tokens
 
 from .agentapi import AgentsApi
 from .api import Api
-from .clusterapi import Below, Clock, ClusterApi
+from .clusterapi import Below, CheckFiles, Clock, ClusterApi
 from .credentialapi import CredentialsApi
 from .issuing import Issuer
 from .issuingapi import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsApi
@@ -33,12 +33,15 @@ def tower_api(
     clock: Clock,
     accesses: MemberAccesses | None = None,
     ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
+    *,
+    check_files: CheckFiles,
 ) -> Api:
     """Return the API.
 
     :param clock: the reactor; its ``seconds()`` count from the epoch.
     :param accesses: see `ClusterApi`.
     :param ssh_status: see `ClusterApi`.
+    :param check_files: see `ClusterApi`.
     """
     below: dict[str, Below] = {
         "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
@@ -58,6 +61,7 @@ def tower_api(
                 below,
                 accesses=accesses,
                 ssh_status=ssh_status,
+                check_files=check_files,
             ),
             "kubeconfigs": AdminKubeconfigsApi(issuer),
             "credentials": CredentialsApi(store, credentials, clock),

@@ -15,7 +15,7 @@ from hashlib import sha1
 from tower.errors import PeerError
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_REQUEST_LINE = re.compile(rb"GET /[!\"$-~]*+ HTTP/1\.1")
+_REQUEST_LINE = re.compile(rb"GET /[!\"$-~]* HTTP/1\.1")
 _KEY = re.compile(rb"[0-9A-Za-z+/]{22}==")
 
 #: The fields that matter.

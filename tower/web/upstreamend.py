@@ -227,7 +227,7 @@ class AgentEnd:
         self._wait_no_more()
         self._log.info("refused a request: {text}", text=text)
         if passed:
-            self._send(b"".join(passed))
+            self._upstream.send(b"".join(passed))
         self._upstream.receiver = _Nobody()
         self._upstream.close()
         self._channel.receiver = _Answered(self._channel)  # which holds no connection
@@ -277,7 +277,6 @@ class Answers:
     def __init__(self, channel: Pipe, upstream: Pipe) -> None:
         self._channel = channel
         self._upstream = upstream
-        self._ended = False
 
     def received(self, data: memoryview) -> None:
         """Pass on; a full channel stops the API server."""
@@ -286,7 +285,6 @@ class Answers:
 
     def ended(self) -> None:
         """Pass the end on; the proxy closes the channel then."""
-        self._ended = True
         self._channel.finish()
 
     def drained(self) -> None:
@@ -294,9 +292,8 @@ class Answers:
         self._channel.resume()
 
     def closed(self, reason: Exception) -> None:
-        """Pass on a cut as a cut: a close without an end before."""
-        if not self._ended:
-            self._channel.close()
+        """Take no more from the proxy; without an end before, it sees a cut in this, which it is."""
+        self._channel.close()
 
 
 class DirectAnswers(Answers):
@@ -329,7 +326,8 @@ class _UpgradeAnswer(Answers):
             code = match[1] if match and stop >= 4 else b""
             if not code.startswith(b"1") or code == b"101":
                 break
-            self._channel.send(self._head[:stop])  # an interim answer
+            if not self._channel.send(self._head[:stop]):  # an interim answer
+                self._upstream.pause()
             self._head = self._head[stop:]
         head, self._head = self._head, b""
         if code == b"101":

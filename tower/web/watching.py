@@ -6,7 +6,6 @@ store's ring when there is room again, and ends with 410 when the ring no longer
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from attrs import frozen
 from twisted.logger import Logger
 
 from tower.clusters import API_VERSION, Cluster, Clusters
+from tower.escaping import json_text
 from tower.records import Expired
 
 from .clusterobject import is_version
@@ -194,7 +194,7 @@ class _Watch:
         self._send(event, self._form(item))
 
     def _send(self, event: str, item: Object) -> None:
-        line = json.dumps({"type": event, "object": item}, separators=(",", ":")).encode() + b"\n"
+        line = json_text({"type": event, "object": item}, separators=(",", ":")).encode() + b"\n"
         if not self._stream.write(line):
             self._blocked = True
 

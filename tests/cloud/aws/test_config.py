@@ -85,27 +85,27 @@ class ConfigTest(SynchronousTestCase):
     def test_wrong(self) -> None:
         """What is wrong is said with file and line, overrides in upstream's words."""
         for text, wanted in {
-            "[global]\nZone = here": "aws.conf:2: invalid AWS zone 'here'",
-            "[global]\nRegion = Frankfurt": "aws.conf:2: invalid AWS region 'Frankfurt'",
-            "[global]\n\nInstanceFilter = running": "aws.conf:3: InstanceFilter 'running': must be NAME=",
+            "[global]\nZone = here": "aws.conf:2: invalid AWS zone",
+            "[global]\nRegion = Frankfurt": "aws.conf:2: invalid AWS region",
+            "[global]\n\nInstanceFilter = running": "aws.conf:3: InstanceFilter must be NAME=",
             "[global]\nMetadataURL = ftp://x": "aws.conf:2: MetadataURL is no http or https URL",
             "[global]\nMetadataURL = http://u:p@x/": "aws.conf:2: MetadataURL is no http or https URL",
             OVERRIDE.replace("Service = ec2", "Service ="): (
-                'aws.conf:2: service name is missing [Service is ""] in override 1'
+                'aws.conf:2: service name is missing [Service is ""] in this override'
             ),
             OVERRIDE.replace("Region = us-west-2\nURL", "URL"): (
-                'aws.conf:1: service region is missing [Region is ""] in override 1'
+                'aws.conf:1: service region is missing [Region is ""] in this override'
             ),
             OVERRIDE.replace("URL = https://ec2.foo.bar\n", ""): (
-                'aws.conf:1: url is missing [URL is ""] in override 1'
+                'aws.conf:1: url is missing [URL is ""] in this override'
             ),
             OVERRIDE.replace("SigningRegion = us-west-2\n", ""): (
-                'aws.conf:1: signing region is missing [SigningRegion is ""] in override 1'
+                'aws.conf:1: signing region is missing [SigningRegion is ""] in this override'
             ),
-            OVERRIDE.replace("= v4", "= v2"): "aws.conf:6: signing method 'v2' in override 1: only v4",
+            OVERRIDE.replace("= v4", "= v2"): "aws.conf:6: signing method is not known: only v4",
             OVERRIDE.replace("https", "gopher"): "aws.conf:4: URL is no http or https URL",
             OVERRIDE + OVERRIDE.replace('"1"', '"2"'): (
-                "aws.conf:9: duplicate entry found for service override [2] (ec2 in us-west-2)"
+                "aws.conf:9: duplicate entry found for service override: another has the same"
             ),
         }.items():
             error = self.assertRaises(CloudConfigError, read, text)

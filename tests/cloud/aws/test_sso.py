@@ -139,8 +139,8 @@ class SSOTest(SSOTestCase):
             OLD.replace(f"sso_region = {REGION}\n", ""): "profile node has no sso_region",
             OLD.replace(ACCOUNT, "42"): "has an sso_account_id that is none",
             OLD.replace(REGION, "x.evil/"): "has an sso_region that is none",
-            f"sso_session = play\n{ROLE}": "has sso_session play, which is not in",
-            f"sso_region = eu-west-1\n{NEW}": "has another sso_region than its sso_session work",
+            f"sso_session = play\n{ROLE}": "has an sso_session that is not in",
+            f"sso_region = eu-west-1\n{NEW}": "has another sso_region than its sso_session",
         }.items():
             self.assertIn(wanted, self.error(text))
 

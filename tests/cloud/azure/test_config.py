@@ -115,7 +115,7 @@ class ConfigTest(SynchronousTestCase):
             YAML + "useFederatedWorkloadIdentityExtension: true": (
                 "azure.yaml:9: aadFederatedTokenFile is missing, and AZURE_FEDERATED_TOKEN_FILE is not set"
             ),
-            YAML + "cloud: Mars": "azure.yaml:9: cloud 'Mars': must be AzurePublicCloud",
+            YAML + "cloud: Mars": "azure.yaml:9: cloud must be AzurePublicCloud",
             YAML + "metadataEndpoint: ftp://x": "azure.yaml:9: metadataEndpoint is no http or https URL",
             YAML + "vmCacheTTLInSeconds: -1": "azure.yaml:9: vmCacheTTLInSeconds must be a number of seconds",
             "[" * 100_000: "azure.yaml",

@@ -120,16 +120,17 @@ def read_aws_config(sections: Sections) -> AWSConfig:
     given = sections.section("global")
     zone = given.text("Zone")
     if zone and not region_of(zone):
-        raise given.wrong("Zone", f"invalid AWS zone {zone!r}")
+        raise given.wrong("Zone", "invalid AWS zone")
     region = given.text("Region")
     if region and not REGION.fullmatch(region):
-        raise given.wrong("Region", f"invalid AWS region {region!r}")
+        raise given.wrong("Region", "invalid AWS region")
     overrides: dict[tuple[str, str], Endpoint] = {}
-    for name, section in sections.subsections("ServiceOverride").items():
-        key, endpoint = _override(name, section)
+    for section in sections.subsections("ServiceOverride").values():
+        key, endpoint = _override(section)
         if key in overrides:
             raise section.wrong(
-                "Service", f"duplicate entry found for service override [{name}] ({key[0]} in {key[1]})"
+                "Service",
+                "duplicate entry found for service override: another has the same Service and Region",
             )
         overrides[key] = endpoint
     return AWSConfig(
@@ -149,7 +150,7 @@ def read_aws_config(sections: Sections) -> AWSConfig:
     )
 
 
-def _override(name: str, section: Section) -> tuple[tuple[str, str], Endpoint]:
+def _override(section: Section) -> tuple[tuple[str, str], Endpoint]:
     needed = {
         "Service": "service name",
         "Region": "service region",
@@ -159,12 +160,10 @@ def _override(name: str, section: Section) -> tuple[tuple[str, str], Endpoint]:
     values = {key: section.text(key).strip() for key in needed}
     for key, what in needed.items():
         if not values[key]:
-            raise section.wrong(key, f'{what} is missing [{key} is ""] in override {name}')
+            raise section.wrong(key, f'{what} is missing [{key} is ""] in this override')
     method = section.text("SigningMethod")
     if method not in ("", "v4"):
-        raise section.wrong(
-            "SigningMethod", f"signing method {method!r} in override {name}: only v4 is known"
-        )
+        raise section.wrong("SigningMethod", "signing method is not known: only v4 is")
     service = values["Service"]
     scope = Scope(values["SigningRegion"], section.text("SigningName") or service)
     url = _url(section, "URL", values["URL"])
@@ -180,7 +179,5 @@ def _url(section: Section, key: str, text: str) -> str:
 def _filter(text: str, section: Section) -> Filter:
     found = _FILTER.fullmatch(text)
     if not found:
-        raise section.wrong(
-            "InstanceFilter", f"InstanceFilter {text!r}: must be NAME=VALUE,…, as EC2 has them"
-        )
+        raise section.wrong("InstanceFilter", "InstanceFilter must be NAME=VALUE,…, as EC2 has them")
     return found[1], tuple(value.strip() for value in found[2].split(","))

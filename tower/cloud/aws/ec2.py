@@ -40,8 +40,7 @@ _SETS = (
     rb"|capacityReservationSpecification|iamInstanceProfile|monitoring|operator|productCodes"
 )
 _UNUSED = re.compile(
-    rb"<(?:(?!%b)[A-Za-z0-9]++>[^<]*+</[A-Za-z0-9]++>|(%b)>(?:[^<]*+<(?!/\1>)){0,999}+[^<]*+</\1>)"
-    % (_USED, _SETS)
+    rb"<(?:(?!%b)[A-Za-z0-9]+>[^<]*</[A-Za-z0-9]+>|(%b)>(?:[^<]*<(?!/\1>)){0,999}[^<]*</\1>)" % (_USED, _SETS)
 )
 
 

@@ -210,12 +210,10 @@ class Profile:
         if session:
             shared = self._files.session(session)
             if not shared:
-                raise self._files.wrong(
-                    name, f"has sso_session {session}, which is not in {self._files.config}"
-                )
+                raise self._files.wrong(name, f"has an sso_session that is not in {self._files.config}")
             for key in _SIGN_IN[:2]:
                 if said.get(key, shared.get(key)) != shared.get(key):
-                    raise self._files.wrong(name, f"has another {key} than its sso_session {session}")
+                    raise self._files.wrong(name, f"has another {key} than its sso_session")
             said |= shared
         for key in _SIGN_IN:
             if not said.get(key):

@@ -80,9 +80,7 @@ def read_azure_config(config: ConfigText, environ: Mapping[str, str] = os.enviro
     given = _Keys(config)
     cloud = given.text("cloud") or "AzurePublicCloud"
     if cloud.lower() not in _CLOUDS:
-        raise given.wrong(
-            "cloud", f"cloud {cloud!r}: must be AzurePublicCloud, AzureChinaCloud or AzureUSGovernment"
-        )
+        raise given.wrong("cloud", "cloud must be AzurePublicCloud, AzureChinaCloud or AzureUSGovernment")
     login, manager = _CLOUDS[cloud.lower()]
     manager = given.url("resourceManagerEndpoint") or manager
     login_of = _login(given, environ)

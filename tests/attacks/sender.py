@@ -1,0 +1,76 @@
+"""A program that sends to whoever is connected for as long as `Connection.send` says "go on".
+
+``python -m tests.attacks.sender PLAIN|TLS`` writes two ports: peers connect to the first one.  On the second
+one it takes lines: ``ping`` is answered with the number of peers, ``go`` has it send to each of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+
+from tests.receivers import Recorder
+from tests.sockets import server_context
+from tower.connection import Connection
+from tower.listening import listen
+from tower.pipes import Receiver
+
+reactor: Any = _reactor
+
+LOOPBACK = "127.0.0.1"
+PIECE = bytes(1000)
+PEERS: list[Connection] = []
+
+
+class Peer(Recorder):
+    """Sends as many a sender does."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(ended=connection.close, closed=lambda: PEERS.remove(connection))
+        self.connection = connection
+        PEERS.append(connection)
+
+    def drained(self) -> None:
+        """Send on."""
+        while self.connection.send(PIECE):
+            pass
+
+
+class Control(Recorder):
+    """Does what it is told."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(ended=connection.close)
+        self.connection = connection
+
+    def received(self, data: memoryview) -> None:
+        """See the module."""
+        self.got += data
+        *lines, rest = bytes(self.got).split(b"\n")
+        self.got[:] = rest
+        for line in lines:
+            if line == b"go":
+                for peer in PEERS:
+                    peer.receiver.drained()
+            self.connection.send(b"%d\n" % len(PEERS))
+
+
+def main(kind: str) -> None:
+    """Listen and run."""
+    tls = server_context() if kind == "TLS" else None
+
+    def accept(connection: Connection) -> Receiver:
+        return Peer(connection)
+
+    ports: list[Any] = [
+        listen(reactor, 0, LOOPBACK, accept, tls=tls),
+        listen(reactor, 0, LOOPBACK, Control),
+    ]
+    print(*(port.getHost().port for port in ports), flush=True)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,152 @@
+"""A hostile proxy's heads, and the Pythons with which a regular expression once let them pass."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from tests.attacks.agentbench import CLUSTER, TOKEN, AgentBench, environment, old_python
+from tests.integration.backends import ROOT
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, PATIENCE, clean_environment
+
+LINE = b"GET /api/v1/secrets HTTP/1.1\r\n"
+JANE = b"Impersonate-User: jane\r\n"
+HOST = b"Host: x\r\n"
+
+#: Heads, without the empty line, with which somebody would be another, or nobody.
+BAD = (
+    LINE + HOST,
+    LINE + b"Impersonate-User: \r\n" + HOST,
+    LINE + JANE + b"Impersonate-User: root\r\n" + HOST,
+    LINE + JANE + HOST + b"Impersonate-User: root\r\n",
+    LINE + JANE + HOST + b"IMPERSONATE-USER: root\r\n",
+    LINE + JANE + b"Impersonate-Group: system:masters\r\n" + HOST,
+    LINE + JANE + b"Impersonate-Group: dev\r\nImpersonate-Group: system:masters\r\n" + HOST,
+    LINE + JANE + HOST + b"Impersonate-Group: dev\r\n",
+    LINE + JANE + HOST + b"Impersonate_User: root\r\n",
+    LINE + JANE + HOST + b"X-Remote-User: root\r\n",
+    LINE + JANE + HOST + b"Authorization: Bearer x\r\n",
+    LINE + JANE + HOST + b"Connection: Impersonate-User\r\n",
+    LINE + JANE + HOST + b"Transfer-Encoding: chunked\r\n",
+    LINE + b"Content-Length: 0\r\nContent-Length: 40\r\n" + JANE + HOST,
+    LINE + b"Content-Length: 0\r\nTransfer-Encoding: chunked\r\n" + JANE + HOST,
+    LINE + JANE + HOST + b"A: b\nAuthorization: Bearer x\r\n",
+    LINE + JANE + HOST + b"A: b\rImpersonate-User: root\r\n",
+    LINE + JANE + HOST + b"A : b\r\n",
+    LINE + JANE + HOST + b"A: b\r\n c\r\n",
+    b"CONNECT /a HTTP/1.1\r\n" + JANE + HOST,
+)
+
+#: Tests of whatever reads what others wrote.
+READERS = (
+    *("tests.test_policy", "tests.test_selftest", "tests.test_patterns", "tests.web.test_paths"),
+    *("tests.web.test_http1", "tests.web.test_responses", "tests.web.test_bodies", "tests.web.test_frames"),
+    *("tests.web.test_fieldlines", "tests.web.test_upgrade", "tests.web.test_upstreamend"),
+)
+
+#: Runs a program of Twisted's whose check of fields takes all of them.
+BROKEN = (
+    "import tower.policy; from tower.headfields import CheckedFields; "
+    r"tower.policy.check_fields = lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
+    "from twisted.scripts.twistd import run; run()"
+)
+
+
+def any_old_python() -> str:
+    """Return a Python with the defect."""
+    python = old_python()
+    if not python:
+        raise SkipTest(
+            "there is no Python 3.11.0 to 3.11.4 on the PATH that takes this environment's packages"
+        )
+    return python
+
+
+class PolicyTests(SynchronousTestCase):
+    """The agent with this Python."""
+
+    @classmethod
+    def python(cls) -> str:
+        """Return what the agent runs with."""
+        return sys.executable
+
+    def setUp(self) -> None:
+        """Start an agent."""
+        self.bench = AgentBench(python=self.python())
+        self.addCleanup(self.bench.stop)
+
+    def test_heads(self) -> None:
+        """No head with which somebody would be another than the one user reaches the API server."""
+        for head in BAD:
+            for again in range(2):
+                code, body = self.bench.ask(head + b"\r\n")
+                self.assertEqual(code, 403, f"{head!r}, try {again}")
+                self.assertEqual(json.loads(body)["reason"], "Forbidden")
+        self.assertEqual(self.bench.server.heads, [])
+        for fields in (b"", b"Impersonate-Group: dev\r\n"):
+            good = LINE + JANE + fields
+            self.assertEqual(self.bench.ask(good + HOST + b"\r\n"), (200, b"ok"))
+            host = f"Host: {LOOPBACK}:{self.bench.server.port}\r\n".encode()
+            credential = f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+            self.assertEqual(self.bench.server.heads.pop(), good + host + credential)
+
+
+class OldPythonTests(PolicyTests):
+    """The agent with a Python whose ``re`` is broken."""
+
+    @classmethod
+    def python(cls) -> str:
+        """Return such a one."""
+        return any_old_python()
+
+    def test_units(self) -> None:
+        """The tests of all readers pass there, too."""
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run(
+                [self.python(), "-m", "twisted.trial", f"--temp-directory={folder}/trial", *READERS],
+                env=environment(self.python()),
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        self.assertEqual(run.returncode, 0, run.stdout[-4000:] + run.stderr)
+        ran = re.search(r"Ran ([0-9]+) tests", run.stdout)
+        self.assertGreater(int(ran[1]) if ran else 0, 150)
+
+
+class SelfTestTests(SynchronousTestCase):
+    """Both programs where the check does not work."""
+
+    def test_programs(self) -> None:
+        """They end with one line and exit code 1, and make no file."""
+        ports = f"--port={free_port()}", f"--secure-port={free_port()}", f"--host={LOOPBACK}"
+        join = f"--proxy-server=ws://{LOOPBACK}:9", f"--name={CLUSTER}", "--host-key=SHA256:" + "a" * 43
+        for program, options in (("tower-agent", join), ("tower-proxy", ports)):
+            with tempfile.TemporaryDirectory() as folder:
+                state = Path(folder, "state")
+                run = subprocess.run(
+                    [
+                        *(sys.executable, "-c", BROKEN, "-n", "--pidfile=", program),
+                        *(f"--state-dir={state}", *options),
+                    ],
+                    env=clean_environment(),
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=PATIENCE,
+                )
+                said = run.stdout + run.stderr
+                self.assertEqual(run.returncode, 1, said)
+                self.assertRegex(
+                    run.stderr, f"\\A{program}: the check of requests does not work on Python .*\n\\Z"
+                )
+                self.assertFalse(state.exists(), said)

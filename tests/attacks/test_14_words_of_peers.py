@@ -1,0 +1,191 @@
+"""Item 14: what agents, proxies and nodes say of themselves, in logs, answers and conditions."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from twisted.conch.ssh.common import NS
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration import harness, test_hostile_agent, test_hostile_proxy
+from tests.integration.backends import Backend
+from tests.integration.programs import wait_for
+from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
+from tests.integration.threaded import ThreadedServer
+from tower.conch.hello import LONGEST_TEXT, AgentHello, ProxyHello
+from tower.escaping import LONGEST_SAID, LONGEST_VERSION
+
+from .cleanliness import WORSE, unfit
+
+BY_APPLICATION = 11
+
+#: What a peer says, and how that begins where it is repeated.
+WORDS = 'log in again at "https://evil.example" ' + WORSE + "x" * 2000
+REPEATED = r"log in again at \"https://evil.example\" one\r\n2026"
+
+
+def farewell(text: str = WORDS) -> bytes:
+    """Return a disconnect with a reason."""
+    return bytes((DISCONNECT,)) + number(BY_APPLICATION) + NS(text.encode()) + NS(b"")
+
+
+class WordsTestCase(SynchronousTestCase):
+    """What the tests here have in common."""
+
+    def assertReported(self, text: str, who: str) -> None:
+        """*text* has the words above as those of *who*, quoted and within the limit, and is fit."""
+        self.assertEqual(unfit(text), [])
+        begin = f'{who} reports: "'
+        self.assertIn(begin + REPEATED, text)
+        said = re.match(r'(?:[^"\\]|\\.)*', text.partition(begin)[2])
+        assert said is not None
+        self.assertLessEqual(len(said[0]), LONGEST_SAID)
+        self.assertNotIn("x" * LONGEST_SAID, text)
+
+
+class AgentTests(test_hostile_agent.HostileAgentTestCase, WordsTestCase):
+    """An agent's words."""
+
+    def test_refusal(self) -> None:
+        """Why it does not open a stream: quoted in the Status, and in the log, whatever code it claims."""
+        codes = {"not-allowed: ": 403, "no-such-target: ": 404, "busy: ": 503, "timeout: ": 504, "": 503}
+        for code, status in codes.items():
+            peer = self.bench.peer()
+            self.addCleanup(peer.close)
+            asking = test_hostile_agent.Asking(self.bench.victim)
+            self.addCleanup(asking.close)
+            message = peer.next(OPEN)
+            size = int.from_bytes(message[1:5], "big")
+            remote = int.from_bytes(message[5 + size : 9 + size], "big")
+            peer.say(bytes((REFUSE,)) + number(remote, 1) + NS((code + WORDS).encode()) + NS(b"en"))
+            self.assertEqual(asking.answer(), status)
+            self.assertEqual(unfit(asking.body), [])
+            answer = json.loads(asking.body)
+            self.assertEqual(answer["kind"], "Status")
+            self.assertReported(answer["message"], "the agent of evil")
+            peer.close()
+        lines = [line for line in self.said().split("\n") if REPEATED in line]
+        self.assertEqual(len(lines), len(codes))
+        for line in lines:
+            self.assertReported(line, "the agent of evil")
+        self.assertEqual(unfit(self.said()), [])
+
+    def test_farewell(self) -> None:
+        """Why it goes: in one line of the log, attributed to the agent of that cluster."""
+        peer = self.bench.peer()
+        host, port = peer.socket.getsockname()
+        peer.say(farewell())
+        with contextlib.suppress(Gone):
+            peer.end()
+        peer.close()
+        line = f"agent of evil at {host}:{port} is gone: "
+        wait_for(f"the line {line!r}", lambda: line in self.said())
+        (said,) = [each for each in self.said().split("\n") if line in each]
+        self.assertReported(said, "the agent of evil")
+
+    def test_version(self) -> None:
+        """What it calls itself is cut where it is shown, and quoted in the log."""
+        peer = agent_peer(self.bench.tower.port, "evil", self.bench.key, self.bench.host_key)
+        self.addCleanup(peer.close)
+        version = 'v1.0", authenticated as "root" ' + "y" * LONGEST_TEXT
+        peer.ssh._hello = AgentHello(version[:LONGEST_TEXT], "z" * LONGEST_TEXT)
+        peer.authenticate()
+        line = 'the agent of evil reports: "version v1.0\\", authenticated as \\"root\\" yyy'
+        wait_for("the line", lambda: line in self.said())
+        self.assertNotIn("y" * LONGEST_VERSION, self.said())
+        path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/evil/agents"
+        listed = self.bench.tower.admin().request("GET", path).body.decode()
+        self.assertIn("yyy", listed)
+        self.assertNotIn("y" * LONGEST_VERSION, listed)
+        self.assertNotIn("z" * LONGEST_VERSION, listed)
+        self.assertEqual(unfit(self.bench.tower.tower("cluster", "agents", "evil")), [])
+
+
+class ProxyTests(test_hostile_proxy.HostileProxyTestCase, WordsTestCase):
+    """A proxy's words, in the log of its agent."""
+
+    def assertLogged(self, pattern: str) -> str:
+        """Wait for a line of the agent; return it."""
+        lines = wait_for(f"the line {pattern}", lambda: re.findall(pattern, self.said()))
+        return str(lines[-1])
+
+    def test_farewell(self) -> None:
+        """Why it ends a tunnel: before the agent is let in, and after that."""
+        peer = self.accepted()
+        peer.say(farewell())
+        self.assertReported(self.assertLogged(r"the tunnel to \S+ is lost: .*"), "the proxy")
+        peer.close()
+        self.before = len(self.agent.output())
+        early = self.bench.proxy.accept()
+        early.begin()
+        early.until(lambda: early.ssh.isEncrypted("both"))
+        early.say(farewell())
+        self.assertReported(self.assertLogged(r"try \d+ failed: .*"), "the proxy")
+        early.close()
+        self.assertEqual(unfit(self.said()), [])
+
+    def test_version(self) -> None:
+        """What it calls itself."""
+        peer = self.bench.proxy.accept()
+        peer.ssh._answer = ProxyHello('v1", trusted; "' + "y" * 200, keepalive=60.0).encode()
+        self.authenticated(peer)
+        line = self.assertLogged(r"connected to .*")
+        self.assertIn(r'; the proxy reports: "version v1\", trusted; \"yyy', line)
+        self.assertNotIn("y" * LONGEST_VERSION, line)
+
+    def authenticated(self, peer: RawPeer) -> None:
+        """Shake hands."""
+        self.addCleanup(peer.close)
+        peer.authenticate()
+
+
+class Liar(ThreadedServer):
+    """A node that says something else than SSH."""
+
+    def serve(self, connection: socket.socket) -> None:
+        """See `ThreadedServer.serve`."""
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(WORSE.replace("\r\n", " ").encode() + b"x" * 2000 + b"\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(65536):
+                pass
+
+
+class NodeTests(harness.TowerTestCase, WordsTestCase):
+    """A node's words, in the log and in the status and the conditions of its cluster."""
+
+    def test_banner(self) -> None:
+        """What it says in place of SSH is quoted as what it says, cut and fit to be shown."""
+        node = Liar()
+        self.addCleanup(node.close)
+        backend = Backend(self.folder, "alpha")
+        self.addCleanup(backend.program.stop)
+        backend.start()
+        key = self.tower.state / "node-files" / "key"
+        key.parent.mkdir(mode=0o700, exist_ok=True)
+        key.touch(0o600)
+        key.write_bytes(
+            Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        )
+        self.tower.tower(
+            *("cluster", "add", "alpha", "--type", "ssh", "--ssh-user", "tower", "--ssh-keyfile", str(key)),
+            *("--ssh-host-keys", "accept-new", "--nodes", f"127.0.0.1:{node.port}"),
+            *("--member-kubeconfig", str(backend.kubeconfig("alpha"))),
+        )
+
+        def told() -> str:
+            status = self.tower.status("alpha")["status"]
+            return json.dumps(status, ensure_ascii=False) if "forged" in json.dumps(status) else ""
+
+        status = wait_for("the node's words in the status", told)
+        self.assertEqual(unfit(status), [])
+        self.assertIn(r"it reports: \"one 2026", status)
+        self.assertNotIn("x" * LONGEST_SAID, status)
+        for form in ("table", "json", "yaml"):
+            self.assertEqual(unfit(self.tower.tower("cluster", "show", "alpha", "-o", form)), [], form)
+        self.assertEqual(unfit(self.tower.proxy.output()), [])

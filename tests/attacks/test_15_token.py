@@ -1,0 +1,219 @@
+"""Item 15: a join token is nowhere but with the agent that spends it, and with nobody once it is spent."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import resource
+import shlex
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tests.integration.backends import Backend
+from tests.integration.harness import TowerTestCase
+from tests.integration.ports import free_port
+from tests.integration.programs import (
+    LOOPBACK,
+    PATIENCE,
+    ShellProgram,
+    clean_environment,
+    holds,
+    is_ready,
+    run,
+    script,
+    wait_for,
+)
+
+CLUSTER = "alpha"
+TOKEN = re.compile(r"tower-[A-Za-z0-9_-]{43}")
+
+
+class AgentCase(TowerTestCase):
+    """One cluster, the line that ``tower join`` prints, and agents that shells start with it."""
+
+    def setUp(self) -> None:
+        """Have a cluster, and a line for its agent."""
+        super().setUp()
+        backend = Backend(self.folder, CLUSTER)
+        self.addCleanup(backend.program.stop)
+        backend.start()
+        self.kubeconfig = backend.kubeconfig(CLUSTER)
+        self.tower.tower("cluster", "add", CLUSTER)
+        self.health = free_port()
+        self.options = (
+            f"--kubeconfig={self.kubeconfig}",
+            f"--state-dir={self.folder / 'agent'}",
+            f"--health-address={LOOPBACK}:{self.health}",
+        )
+
+    def line(self, *options: str) -> tuple[str, str]:
+        """Return a new line, with our options behind it, and the token in it."""
+        line = self.tower.tower("join", CLUSTER, *options)
+        self.assertEqual(line.count("\n"), 1)
+        (token,) = TOKEN.findall(line)
+        return f"{line.strip()} {shlex.join(self.options)}", token
+
+    def started(self, line: str, name: str = "agent") -> int:
+        """Have a shell run a line; return the agent's pid once it has joined."""
+        path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
+        self.shell = ShellProgram(name, ["sh", "-c", line], self.folder, {"PATH": path})
+        self.wait_until_joined(self.shell)
+        pid = self.shell.inner_pid
+        self.assertIn(b"tower-agent", Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+        return pid
+
+    def wait_until_joined(self, shell: ShellProgram) -> None:
+        """Start an agent, and wait for its tunnel."""
+        shell.start()
+        self.addCleanup(shell.stop)
+
+        def ready() -> bool:
+            if not shell.running():
+                raise AssertionError(f"the agent ended: {shell.tail()}")
+            return is_ready(self.health)
+
+        wait_for("the agent to join", ready)
+
+
+class TokenTests(AgentCase):
+    """Where the token is to be found."""
+
+    def refused(self, name: str, *options: str, stdin: int = subprocess.DEVNULL) -> str:
+        """Return the line with which an agent ends at once."""
+        words = shlex.split(self.tower.tower("join", CLUSTER, "--format", "env"))
+        argv = [script("twistd"), *words[words.index("twistd") + 1 :], *self.options, *options]
+        with (self.folder / name).open("wb") as output:
+            done = subprocess.run(
+                argv,
+                check=False,
+                stdin=stdin,
+                stdout=output,
+                stderr=output,
+                env=clean_environment(),
+                timeout=PATIENCE,
+                cwd=self.folder,
+            )
+        said = (self.folder / name).read_text()
+        self.assertEqual((done.returncode, said.count("\n")), (1, 1), said)
+        return said
+
+    def nowhere(self, pid: int, token: str) -> None:
+        """See that a process shows a token neither in its environment nor as an argument, nor logs it."""
+        for name in ("environ", "cmdline"):
+            self.assertNotIn(token.encode(), Path(f"/proc/{pid}/{name}").read_bytes())
+        self.assertNotIn(token, self.shell.output())
+
+    def kubeconfig_token(self) -> bytes:
+        """Return a secret that the agent needs for ever."""
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        token: str = config["users"][0]["user"]["token"]
+        return token.encode()
+
+    def test_printed_line(self) -> None:
+        """The line works in a shell as it is, and after it nothing of the agent has the token."""
+        line, token = self.line()
+        self.assertTrue(line.startswith(f"printf %s {token} | twistd "), line)
+        pid = self.started(line)
+        self.nowhere(pid, token)
+        wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
+        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
+
+    def test_no_program_gets_the_token(self) -> None:
+        """What runs while the line is run is given no token: the shell itself prints it."""
+        line, token = self.line()
+        spy = self.folder / "bin"
+        spy.mkdir()
+        for name in ("printf", "twistd"):
+            (spy / name).write_text(
+                f'#!/bin/sh\necho "$0" "$@" >> {self.folder}/seen\nenv >> {self.folder}/seen\n'
+            )
+            (spy / name).chmod(0o755)
+        path = f"{spy}:{os.environ['PATH']}"
+        run(["sh", "-c", line], environment={"PATH": path}, folder=self.folder)
+        seen = (self.folder / "seen").read_text()
+        self.assertIn("tower-agent", seen)
+        self.assertNotIn(token, seen)
+
+    def test_environment_line(self) -> None:
+        """With ``--format env`` the line is as it was; the agent takes the token out of its environment."""
+        line, token = self.line("--format", "env")
+        self.assertTrue(line.startswith(f"env TOWER_TOKEN={token} twistd --pidfile= -n tower-agent "), line)
+        pid = self.started(line)
+        self.nowhere(pid, token)
+        self.assertIn(b"TOWER_TOKEN=\0", Path(f"/proc/{pid}/environ").read_bytes())
+        wait_for("the token to be forgotten", lambda: not holds(pid, token.encode()))
+        self.assertTrue(holds(pid, self.kubeconfig_token()))  # so the search finds what is there
+
+    def test_started_again(self) -> None:
+        """Once it has joined, the same command works with nothing at standard input, open or closed."""
+        line, _ = self.line()
+        self.started(line)
+        self.shell.stop()
+        again = line.partition("| ")[2]
+        for number, end in enumerate(("< /dev/null", "<&-")):
+            self.started(f"{again} {end}", f"again-{number}")
+            self.shell.stop()
+
+    def test_nothing_at_standard_input(self) -> None:
+        """An agent that never joined and is given no token ends with a line that says what to do."""
+        said = self.refused("empty", "--token-file=-")
+        self.assertIn("--token-file - : standard input is empty", said)
+        self.assertIn("'tower join'", said)
+
+    def test_terminal(self) -> None:
+        """Nobody is left in front of a terminal that seems to hang."""
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        self.addCleanup(os.close, theirs)
+        said = self.refused("terminal", "--token-file=-", stdin=theirs)
+        self.assertIn("--token-file '-' is a terminal: pipe the secret in", said)
+
+    def test_endless_input(self) -> None:
+        """What never ends is read only as far as a token can be long."""
+        with open("/dev/zero", "rb") as endless:
+            said = self.refused("endless", "--token-file=-", stdin=endless.fileno())
+        self.assertIn("--token-file '-' is empty or too large", said)
+
+
+class DumpTests(AgentCase):
+    """What is in memory stays there: no core file, no look at it by programs of the same user."""
+
+    def program(self, words: str, name: str) -> ShellProgram:
+        """Return a program that runs with a group of its own, if we may give it one."""
+        other = "setpriv --regid=65534 --clear-groups " if os.geteuid() == 0 else ""
+        path = f"{Path(script('twistd')).parent}:{os.environ['PATH']}"
+        return ShellProgram(name, ["sh", "-c", f"exec {other}{words}"], self.folder, {"PATH": path})
+
+    def shown(self, pid: int) -> tuple[list[str], bool]:
+        """Return a process's limits for core files, and whether the system shows its memory to its user.
+
+        What is below ``/proc/PID`` belongs to root's user and group where it does not (proc(5)).
+        """
+        limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+        (core,) = (line.split()[4:6] for line in limits if line.startswith("Max core"))
+        status = os.stat(f"/proc/{pid}/mem")
+        return core, (status.st_uid, status.st_gid) != (0, 0)
+
+    def test_agent(self) -> None:
+        """The agent forbids both, unless it is told to allow them."""
+        before = [str(each).replace("-1", "unlimited") for each in resource.getrlimit(resource.RLIMIT_CORE)]
+        words = self.line("--format", "env")[0]
+        for extra, expected in (("", (["0", "0"], False)), ("--allow-core-dumps", (before, True))):
+            shell = self.program(f"{words} {extra}", f"agent{extra}")
+            self.wait_until_joined(shell)
+            self.assertEqual(self.shown(shell.pid), expected)
+            self.assertTrue(shell.stop())
+
+    def test_proxy(self) -> None:
+        """So does the proxy, which has keys and credentials."""
+        self.tower.proxy.stop()
+        for extra, expected in ((), (["0", "0"], False)), (("--allow-core-dumps",), True):
+            program = self.tower.proxy_program(*extra)
+            self.tower.proxy = self.program(shlex.join(program.argv), f"proxy-{len(extra)}")
+            self.tower.start()
+            core, is_shown = self.shown(self.tower.proxy.pid)
+            self.assertEqual(is_shown if extra else (core, is_shown), expected)
+            self.assertTrue(self.tower.proxy.stop())

@@ -1,0 +1,113 @@
+"""The tests that a `tests.watchdog` watches: trial's own run, which tells on a pipe what it is at.
+
+Each line on the pipe is a JSON object: ``loading`` names what is being imported; ``plan`` has the ids of all
+tests, by the name that they were asked for with; ``test`` begins, and may take ``patience`` s, and is over
+when it is null.  ``counts`` are those of trial's closing line, and ``failure`` is one that it will describe.
+When Python aborts (SIGABRT) it writes down where every thread is, whatever it is at.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.python.failure import Failure
+from twisted.trial.reporter import TreeReporter
+from twisted.trial.runner import TestLoader, TrialRunner
+from twisted.trial.unittest import TestSuite
+
+from tests.integration.programs import LIBC, PR_SET_PDEATHSIG
+
+#: What trial's closing line counts.
+COUNTED = ("skips", "expectedFailures", "failures", "errors", "unexpectedSuccesses")
+
+
+class Teller:
+    """:param descriptor: of the pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._pipe = os.fdopen(descriptor, "w")
+
+    def tell(self, **what: Any) -> None:
+        """Tell it at once."""
+        self._pipe.write(json.dumps(what) + "\n")
+        self._pipe.flush()
+
+
+class TellingReporter(TreeReporter):
+    """Trial's usual one, which tells what it hears.
+
+    :ivar teller: to whom; set before the run.
+    """
+
+    teller: Teller
+
+    def startTest(self, test: Any) -> None:
+        """See TreeReporter."""
+        own = getattr(test, "timeout", None)
+        patience = own if isinstance(own, float | int) else 0
+        self.teller.tell(test=test.id(), patience=patience, counts=self._counts())
+        super().startTest(test)
+
+    def stopTest(self, test: Any) -> None:
+        """See TreeReporter."""
+        super().stopTest(test)
+        self.teller.tell(test=None, counts=self._counts())
+
+    def addError(self, test: Any, error: Any) -> None:
+        """See TreeReporter."""
+        super().addError(test, error)
+        self._tell_failure("[ERROR]", test, self.errors[-1][1])
+
+    def addFailure(self, test: Any, fail: Any) -> None:
+        """See TreeReporter."""
+        super().addFailure(test, fail)
+        self._tell_failure("[FAIL]", test, self.failures[-1][1])
+
+    def _tell_failure(self, kind: str, test: Any, error: Any) -> None:
+        text = error.getTraceback(elideFrameworkCode=True) if isinstance(error, Failure) else str(error)
+        self.teller.tell(failure=f"{kind}\n{text}\n{test.id()}", counts=self._counts())
+
+    def _counts(self) -> dict[str, int]:
+        counts = {name: len(getattr(self, name)) for name in COUNTED}
+        return {**counts, "successes": self.successes}
+
+
+def ids_in(test: Any) -> Iterator[str]:
+    """Return the ids of all tests in a suite, in order."""
+    try:
+        parts = iter(test)
+    except TypeError:
+        yield test.id()
+    else:
+        for part in parts:
+            yield from ids_in(part)
+
+
+def main(descriptor: str, *names: str) -> None:
+    """Run *names* as ``trial`` does."""
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.set_inheritable(int(descriptor), False)
+    faulthandler.enable(os.dup(2))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    TellingReporter.teller = teller = Teller(int(descriptor))
+    loader, suite, plan = TestLoader(), TestSuite(), []
+    for name in names:
+        teller.tell(loading=name)
+        part = loader.loadByNames([name], recurse=True)
+        plan.append((name, list(ids_in(part))))
+        suite.addTest(part)
+    teller.tell(loading=None, plan=plan)
+    result: Any = TrialRunner(TellingReporter).run(suite)
+    teller.tell(test=None, done=True)
+    sys.exit(not result.wasSuccessful())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
