@@ -11,12 +11,15 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
+from tests.web.test_unfinished import FakeStream
+from tower.budget import Budget
 from tower.conch.opening import Incoming, StreamRefused, TunnelLost
 from tower.conch.tunnel import STREAM
 from tower.connecting import ConnectFailed
 from tower.member import Member
 from tower.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.policy import HeadPolicy, Target, Targets
+from tower.web.unfinished import UNUSED
 
 
 @define
@@ -81,9 +84,34 @@ class OutgoingTests(SynchronousTestCase):
             cast(Member, member),
             HeadPolicy(api_server),
             Targets([Target("db", "10.0.0.5", 5432)]),
+            Budget(1 << 20),
             connect=self.connect,
         )
         self.dialling = self.outgoing.for_tunnel()
+
+    def test_unused_streams(self) -> None:
+        """So many streams to the API server may wait for a first request; more are refused, in any tunnel."""
+        tunnels = [self.outgoing.for_tunnel() for _ in range(2)]
+        waiting = [FakeStream() for _ in range(UNUSED - 1)]
+        for stream in waiting:
+            self.outgoing.unfinished.opened(stream)
+        first = FakeIncoming(b"kubernetes")
+        tunnels[0].accept(cast(Incoming, first))
+        self.assertEqual(len(self.dialled), 1)
+        for tunnel in tunnels:
+            refused = FakeIncoming(b"kubernetes")
+            tunnel.accept(cast(Incoming, refused))
+            assert refused.refusal is not None
+            self.assertEqual(refused.refusal[0], "busy")
+            self.assertIn("512 streams", refused.refusal[1])
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"db")))
+        self.assertEqual(len(self.dialled), 2)
+        self.dialled[0].errback(ConnectFailed("refused", "no"))
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
+        self.assertEqual(len(self.dialled), 3)
+        self.outgoing.unfinished.done(waiting[0])
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
+        self.assertEqual(len(self.dialled), 4)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
         """Be `tower.connecting.connect`."""

@@ -24,6 +24,7 @@ from tower.conch.keys import load_or_create
 from tower.conch.limits import Limits
 from tower.conch.tunnel import Tunnel
 from tower.errors import ConfigurationError
+from tower.freed import LOOK, FreedMemory
 from tower.health import HealthService
 from tower.member import Member
 from tower.options import one_line_errors
@@ -103,6 +104,7 @@ class Agent(MultiService):
             HealthService(reactor, host, port, self.uplink).setServiceParent(self)  # type: ignore[no-untyped-call]
         Hangup(reactor, self.uplink.retry_now).setServiceParent(self)  # type: ignore[no-untyped-call]
         periodic(reactor, REFRESH, self._refresh).setServiceParent(self)
+        periodic(reactor, LOOK, FreedMemory().look).setServiceParent(self)
         for name, text in _NOT_SECURE.items():
             if options[name]:
                 periodic(reactor, REMINDER, partial(self._log.critical, text)).setServiceParent(self)
@@ -119,7 +121,7 @@ class Agent(MultiService):
         }
         host_keys = HostKeys(self._state, options["host-keys"])
         if not options.may_speak_v1:
-            outgoing = self._outgoing(sockets)
+            outgoing = self._outgoing(sockets, budget)
             return Uplink(sockets, dialer, self._identity(), host_keys, outgoing, budget, **settings).connect
         service = options["kubesphere-service"]
         kubesphere = parse_address(service, 80) if service else KUBESPHERE_SERVICE
@@ -151,7 +153,7 @@ class Agent(MultiService):
             self._log.info("the credentials that the proxy was sent have changed")
             self.uplink.renew()
 
-    def _outgoing(self, sockets: Poller) -> Outgoing:
+    def _outgoing(self, sockets: Poller, budget: Budget) -> Outgoing:
         options = self._options
         targets = list(options["targets"])
         if options["kubesphere-service"]:
@@ -162,7 +164,7 @@ class Agent(MultiService):
             identities=options.identities,
             impersonate=not options["no-impersonation"],
         )
-        return Outgoing(sockets, self.member, policy, self._targets)
+        return Outgoing(sockets, self.member, policy, self._targets, budget)
 
     def startService(self) -> None:
         """Say what the owner should know, and begin."""

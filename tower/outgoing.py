@@ -9,6 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from tower.budget import Budget
 from tower.conch.channel import Channel
 from tower.conch.opening import BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
 from tower.conch.tunnel import STREAM
@@ -17,6 +18,7 @@ from tower.connection import Connection
 from tower.member import Member
 from tower.pipes import join
 from tower.policy import KUBERNETES, HeadPolicy, TargetRefused, Targets
+from tower.web.unfinished import UNUSED, Unfinished
 from tower.web.upstreamend import AgentEnd
 
 #: How long a target may take to answer, TLS included, s.
@@ -102,8 +104,10 @@ class Outgoing:
     A stream is accepted when its target has answered and, for the API server, TLS is up; so the proxy's
     user hears why it failed.
 
+    :param budget: of the process.
     :param connect: `tower.connecting.connect`, or what a test has instead.
     :ivar tally: of all streams.
+    :ivar unfinished: the streams to the API server that wait for the head of a request.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Outgoing:
         member: Member,
         policy: HeadPolicy,
         targets: Targets,
+        budget: Budget,
         *,
         connect: Callable[..., Deferred[Connection]] = connect,
     ) -> None:
@@ -120,7 +125,9 @@ class Outgoing:
         self._policy = policy
         self._targets = targets
         self._connect = connect
+        self._opening = 0  # to the API server
         self.tally = Tally(reactor)
+        self.unfinished = Unfinished(reactor, budget)
 
     def for_tunnel(self) -> Dialling:
         """Return what accepts the streams of one tunnel."""
@@ -146,23 +153,34 @@ class Outgoing:
 
     def dial(self, name: str) -> Deferred[Connection]:
         """See `Ways.dial`."""
-        member = self._member
         if name == KUBERNETES:
-            return self._connect(
-                self._reactor,
-                member.host,
-                member.port,
-                tls=member.tls,
-                server_hostname=member.server_name,
-                timeout=DIAL_TIMEOUT,
-            )
+            return self._dial_api_server()
         target = self._targets.find(name)
         return self._connect(self._reactor, target.host, target.port, timeout=DIAL_TIMEOUT)
+
+    def _dial_api_server(self) -> Deferred[Connection]:
+        if self._opening + self.unfinished.unused >= UNUSED:
+            raise TargetRefused("busy", f"{UNUSED} streams are being opened or wait for their first request")
+        member = self._member
+        dialling = self._connect(
+            self._reactor,
+            member.host,
+            member.port,
+            tls=member.tls,
+            server_hostname=member.server_name,
+            timeout=DIAL_TIMEOUT,
+        )
+        self._opening += 1
+        return dialling.addBoth(self._opened)
+
+    def _opened(self, result: Any) -> Any:
+        self._opening -= 1
+        return result
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
         """See `Ways.join`; what goes to the API server goes by way of the policy."""
         if name == KUBERNETES:
-            AgentEnd(channel, connection, self._policy.rewrite).start()
+            AgentEnd(channel, connection, self._policy.rewrite, self.unfinished).start()
         else:
             join(channel, connection)
 

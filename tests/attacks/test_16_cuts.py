@@ -54,7 +54,7 @@ class CutTests(SynchronousTestCase):
             raise error
 
     def test_found_later(self) -> None:
-        """What a later run found: a text of digits alone took a duration's reader the square of its length."""
+        """What a later run found: many digits without a unit took the reader of durations for ever."""
         error = attempt(TARGETS["quantities"], b"9" * 60_000, "2049392828/quantities/11016")
         if error is not None:
             raise error

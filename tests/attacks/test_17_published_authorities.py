@@ -34,6 +34,7 @@ from tower.pki import pem_of_key, public_key_hash
 from tower.publishedkeys import PUBLISHED_AUTHORITIES
 from tower.statedir import StateDir
 from tower.store import MemoryStore
+from tower.systemidentities import SystemIdentities
 from tower.v1.config import AgentConfig
 from tower.v1.credential import MemberCredential
 from tower.vault import Vault
@@ -156,7 +157,7 @@ class EveryPlaceTests(SynchronousTestCase):
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
         gate = Gate(
-            "beta", Clock(), None, lambda: accesses.get(cluster), allow_system=lambda: False, why_not=""
+            "beta", Clock(), None, lambda: accesses.get(cluster), identities=SystemIdentities, why_not=""
         )
         gate.renew()
         self.assertEqual(gate.problem, "")

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 
 from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.transport import DISCONNECT_TOO_MANY_CONNECTIONS
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -24,6 +25,7 @@ from tower.conch.limits import (
     Disconnected,
     HandshakeTimeout,
     Limits,
+    NoRoom,
 )
 from tower.conch.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
 from tower.conch.secure import SecureTransport
@@ -570,6 +572,19 @@ class EndTests(SynchronousTestCase):
         self.assertIsInstance(pair.lost[pair.client], Disconnected)
         self.assertIn("shutting down", str(pair.lost[pair.client]))
         self.assert_clean(pair)
+
+    def test_no_room(self) -> None:
+        """Only what is sealed counts as the peer's word that there is no room."""
+        for connected, kind in ((True, NoRoom), (False, Disconnected)):
+            pair = Pair()
+            for end in pair.ends:
+                end.makeConnection(Wire())
+            if connected:
+                pair.pump()
+            pair.server.fail(PeerError("full"), DISCONNECT_TOO_MANY_CONNECTIONS)
+            pair.pump()
+            self.assertIs(type(pair.lost[pair.client]), kind)
+            self.assertIn("full", str(pair.lost[pair.client]))
 
     def test_lost(self) -> None:
         """A connection that breaks is reported with what the network said."""

@@ -102,6 +102,7 @@ class MemoryAgent:
             self.member,
             HeadPolicy(self.member.upstream),
             Targets(targets),
+            Budget(1 << 20),
             connect=self._connect,
         )
         self.uplink = Uplink(

@@ -37,6 +37,12 @@ class HandshakeTests(harness.TowerTestCase):
         self.jane = self.tower.person("alpha", "jane")
         self.asking: http.client.HTTPSConnection | None = None
 
+    def new_tower(self) -> harness.Tower:
+        """Have a proxy that takes any number of agents with one key, as the tests have only one."""
+        tower = super().new_tower()
+        tower.proxy = tower.proxy_program("--max-tunnels-per-key=0")
+        return tower
+
     def begin(self, *, tls: bool) -> tuple[list[int], list[int]]:
         """Start the agent; return where its messages end on the way up and down, once it is known."""
         port = self.tower.secure_port if tls else self.tower.port

@@ -22,6 +22,7 @@ from tower.policy import CHUNKED, Refusal, Rewritten
 from tower.web import status
 from tower.web.bodies import BadBody, ChunkedBody
 from tower.web.http1 import HEAD_LIMIT
+from tower.web.unfinished import PATIENCE, Unfinished
 
 #: Checks a request's head and returns it as it goes to the API server; `tower.policy.HeadPolicy.rewrite`.
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
@@ -49,6 +50,7 @@ class AgentEnd:
 
     It owns both pipes from `start` on.
 
+    :param unfinished: counts what waits for the end of a head; None: nobody does.
     :ivar requests: how many were passed on.
     """
 
@@ -59,13 +61,19 @@ class AgentEnd:
         "_over",
         "_partial",
         "_rewrite",
+        "_unfinished",
         "_upstream",
+        "_waits",
         "requests",
     )
 
     _log = Logger()
 
-    def __init__(self, channel: Pipe, upstream: Pipe, rewrite: Rewrite) -> None:
+    def __init__(
+        self, channel: Pipe, upstream: Pipe, rewrite: Rewrite, unfinished: Unfinished | None = None
+    ) -> None:
+        self._unfinished = unfinished
+        self._waits = False  # is counted there
         self._channel = channel
         self._upstream = upstream
         self._rewrite = rewrite
@@ -77,6 +85,9 @@ class AgentEnd:
 
     def start(self) -> None:
         """Become the receiver of both pipes and resume them."""
+        if self._unfinished is not None:
+            self._waits = True
+            self._unfinished.opened(self)
         self._channel.receiver = self
         self._upstream.receiver = self._answers()
         self._upstream.resume()
@@ -163,6 +174,8 @@ class AgentEnd:
         """
         if len(head) > HEAD_LIMIT:
             raise _too_long()
+        if self._waits:
+            self._wait_no_more()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
             raise _Refused(rewritten.text)
@@ -181,7 +194,22 @@ class AgentEnd:
         """Keep the beginning of a head."""
         if len(partial) > HEAD_LIMIT:
             raise _too_long()
+        if self._unfinished is not None:
+            if not self._unfinished.keep(self, len(partial)):
+                raise _Refused("the agent has no room for more heads of requests that are not whole", 503)
+            self._waits = True
         self._partial = partial
+
+    def too_slow(self) -> None:
+        """See `tower.web.unfinished.Stream`."""
+        self._refuse([], f"the head of the request was not whole after {PATIENCE:g} s", 408)
+
+    def _wait_no_more(self) -> None:
+        """Note that there is a whole head, or that there will be none."""
+        self._partial = b""
+        if self._unfinished is not None and self._waits:
+            self._waits = False
+            self._unfinished.done(self)
 
     def _send(self, data: bytes | memoryview) -> None:
         if not self._upstream.send(data):
@@ -196,16 +224,19 @@ class AgentEnd:
     def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
         """Answer *code* in the API server's place, and take no more."""
         self._over = True
+        self._wait_no_more()
         self._log.info("refused a request: {text}", text=text)
         if passed:
             self._upstream.send(b"".join(passed))
         self._upstream.receiver = _Nobody()
         self._upstream.close()
+        self._channel.receiver = _Answered(self._channel)  # which holds no connection
         self._channel.send(status.status_response(status.Refusal(code, text), close=True))
         self._channel.finish()  # the proxy closes it when it has read that
 
     def ended(self) -> None:
         """The proxy wants no answers any more."""
+        self._wait_no_more()
         self._channel.close()
         self._upstream.abort()
 
@@ -215,7 +246,29 @@ class AgentEnd:
 
     def closed(self, reason: Exception) -> None:
         """The channel is gone: the API server shall stop what it does for it."""
+        self._wait_no_more()
         self._upstream.abort()
+
+
+class _Answered:
+    """Receives from a channel on which nothing may come any more; the proxy may leave it open for long."""
+
+    def __init__(self, channel: Pipe) -> None:
+        self._channel = channel
+
+    def received(self, data: memoryview) -> None:
+        """Cut it."""
+        self._channel.abort()
+
+    def ended(self) -> None:
+        """The proxy has read the refusal."""
+        self._channel.close()
+
+    def drained(self) -> None:
+        """Nothing waits."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nothing is held."""
 
 
 class Answers:
