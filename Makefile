@@ -22,7 +22,7 @@ QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
 # users fare under an attack that takes all it can get, runs alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
-CROWD := $(filter %.test_exhaustion %.test_07_slots,$(INTEGRATION))
+CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)

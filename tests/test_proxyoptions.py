@@ -76,7 +76,7 @@ class OptionsTests(SynchronousTestCase):
             (("--max-connections-per-address=0",), 0),
             (("--max-connections=0", "--max-connections-per-address=70000"), 70000),
         ):
-            self.assertEqual(self.parse(*words)["max-connections-per-address"], share, words)
+            self.assertEqual(self.parse(*words).connections_per_address, share, words)
         refusal = self.refusal("--max-connections=50", "--max-connections-per-address=50")
         self.assertIn("--max-connections-per-address '50' is not below --max-connections 50", refusal)
         self.assertIn("many", self.refusal("--max-connections=many"))

@@ -123,7 +123,7 @@ class Proxy(MultiService):
         self._records = ProxyRecords(options, state, reactor, self._day)
         self._admin = self._admin_access()
         self._budget = Budget(options["buffer-budget"])
-        self._slots = Slots(reactor, options["max-connections"], options["max-connections-per-address"])
+        self._slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         self._tunnels = Tunnels(reactor, self._day.seconds)
         self._reception = Reception(

@@ -156,14 +156,23 @@ class Options(NodeOptions):
             if self[name] and self["require-v2"]:
                 raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
 
+    @property
+    def connections_per_address(self) -> int:
+        """Unauthenticated connections that one address may have; 0: any number."""
+        given: int | None = self["max-connections-per-address"]
+        if given is not None:
+            return given
+        whole: int = self["max-connections"]
+        return max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+
     def _check_connections(self) -> None:
-        """Refuse a share that is none, and set the default one."""
-        name, whole = "max-connections-per-address", self["max-connections"]
-        if self[name] is None:
-            self[name] = max(whole // SHARE, 1) if whole else DEFAULT_SHARE
-        elif whole and self[name] >= whole:
+        """Refuse a share that is none."""
+        share, whole = self.connections_per_address, self["max-connections"]
+        if self["max-connections-per-address"] is not None and share >= whole > 0:
             raise OptionError(
-                name, str(self[name]), f"is not below --max-connections {whole}: give less, or 0"
+                "max-connections-per-address",
+                str(share),
+                f"is not below --max-connections {whole}: give less, or 0",
             )
 
     def _check_ports(self) -> None:
