@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.news import DELAY, MANY, PERIOD, News, Summary
+from tower.news import DELAY, FEW, MANY, PERIOD, News, Summary
 
 
 class NewsTests(SynchronousTestCase):
@@ -66,60 +66,61 @@ class SummaryTests(SynchronousTestCase):
         self.events.clear()
         return lines
 
+    def shut(self, *numbers: int) -> None:
+        """Have doors shut."""
+        for number in numbers:
+            self.summary.tell("doors were shut", "door {number} shut", number=number)
+
     def test_few(self) -> None:
         """What happens now and then is written at once, as it is, and nothing follows."""
-        for number in range(3):
-            self.summary.tell("doors were shut", "door {number} shut", number=number)
-            self.assertEqual(self.taken(), [f"door {number} shut"])
+        for _ in range(3):
+            self.shut(*range(FEW))
+            self.assertEqual(self.taken(), [f"door {number} shut" for number in range(FEW)])
+            self.clock.advance(PERIOD)
             self.clock.advance(PERIOD)
             self.assertEqual(self.clock.getDelayedCalls(), [])
             self.assertEqual(self.taken(), [])
 
     def test_many(self) -> None:
-        """Of many there is one line, then one in each second, with their number and the last of them."""
-        for second in range(3):
-            for number in range(5000):
-                self.summary.tell("doors were shut", "door {number} shut", number=number)
-            first = ["door 0 shut"] if second == 0 else []
-            self.assertEqual(self.taken(), first)
+        """Of many there are a few lines in each second, their number, and the last of them."""
+        for _ in range(3):
+            self.shut(*range(5000))
+            self.assertEqual(self.taken(), [f"door {number} shut" for number in range(FEW)])
             self.clock.advance(PERIOD)
-            count = 4999 if second == 0 else 5000
-            self.assertEqual(
-                self.taken(),
-                [f"{count} more doors were shut in the last 1 s, the last of them: door 4999 shut"],
-            )
+            summed = f"{5000 - FEW} more doors were shut in the last 1 s, the last of them: door 4999 shut"
+            self.assertEqual(self.taken(), [summed])
         self.clock.advance(PERIOD)
         self.assertEqual(self.taken(), [])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_kinds(self) -> None:
         """What is of another kind is counted by itself, and keeps its level."""
-        self.summary.tell("doors were shut", "a door shut")
-        self.summary.tell("lights went out", "a light went out", level=LogLevel.warn)
-        self.summary.tell("lights went out", "another light went out", level=LogLevel.warn)
-        self.assertEqual([event["log_level"] for event in self.events], [LogLevel.info, LogLevel.warn])
-        self.assertEqual(self.taken(), ["a door shut", "a light went out"])
+        self.shut(*range(FEW))
+        for number in range(FEW + 2):
+            self.summary.tell(
+                "lights went out", "light {number} went out", level=LogLevel.warn, number=number
+            )
+        levels = [LogLevel.info] * FEW + [LogLevel.warn] * FEW
+        self.assertEqual([event["log_level"] for event in self.events], levels)
+        self.taken()
         self.clock.advance(PERIOD)
         self.assertEqual(self.events[0]["log_level"], LogLevel.warn)
-        self.assertEqual(
-            self.taken(), ["1 more lights went out in the last 1 s, the last of them: another light went out"]
-        )
+        summed = f"2 more lights went out in the last 1 s, the last of them: light {FEW + 1} went out"
+        self.assertEqual(self.taken(), [summed])
 
     def test_braces(self) -> None:
         """What strangers say is never taken for a format."""
-        for _ in range(2):
+        for _ in range(FEW + 1):
             self.summary.tell("doors were shut", "door {name} shut", name="{count} {0.__class__}")
         self.clock.advance(PERIOD)
         line = "door {count} {0.__class__} shut"
-        self.assertEqual(
-            self.taken(), [line, f"1 more doors were shut in the last 1 s, the last of them: {line}"]
-        )
+        summed = f"1 more doors were shut in the last 1 s, the last of them: {line}"
+        self.assertEqual(self.taken(), [line] * FEW + [summed])
 
     def test_now(self) -> None:
         """What was counted can be written at once, and then nothing is left behind."""
-        for _ in range(3):
-            self.summary.tell("doors were shut", "a door shut")
+        self.shut(*range(FEW + 2))
         self.summary.write()
         self.summary.write()
-        self.assertEqual(len(self.taken()), 2)
+        self.assertEqual(len(self.taken()), FEW + 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -14,8 +14,9 @@ DELAY = 0.25
 #: How many may wait.
 MANY = 256
 
-#: How often lines of a `Summary` are summed up, s.
+#: How often lines of a `Summary` are summed up, s, and how many of a kind are written in full before that.
 PERIOD = 1.0
+FEW = 8
 
 
 class News:
@@ -56,10 +57,10 @@ class News:
 
 
 class Summary:
-    """Writes lines that anybody can cause in any number: one, and then for each kind one a second.
+    """Writes lines that anybody can cause in any number: `FEW` of each kind in `PERIOD` seconds.
 
-    The first line of a kind is written as it is.  What follows within `PERIOD` is counted, and summed up in
-    one line, with the last of them in full; and so on until a period passes in which there was none.
+    These are written as they are.  What follows within the same period is counted, and summed up at its end
+    in one line, with the last of them in full.
 
     :param clock: for the periods.
     """
@@ -79,38 +80,37 @@ class Summary:
         if kind is None:
             kind = self._kinds[what] = _Kind()
             kind.timer = self._clock.callLater(PERIOD, self._due, what)
+        kind.count += 1
+        if kind.count <= FEW:
             self._log.emit(level, line, **fields)
         else:
-            kind.count += 1
             kind.last = level, line, fields
 
     def _due(self, what: str) -> None:
-        if self._sum_up(what):
-            self._kinds[what].timer = self._clock.callLater(PERIOD, self._due, what)
+        kind = self._kinds[what]
+        if kind.count:
+            self._sum_up(what, kind)
+            kind.count = 0
+            kind.timer = self._clock.callLater(PERIOD, self._due, what)
         else:
             del self._kinds[what]
 
-    def _sum_up(self, what: str) -> bool:
-        """Return whether there was anything to be written."""
-        kind = self._kinds[what]
-        count, kind.count = kind.count, 0
-        if not count:
-            return False
-        level, line, fields = kind.last
-        text = f"{{count}} more {{what}} in the last {PERIOD:g} s, the last of them: {line}"
-        self._log.emit(level, text, count=count, what=what, **fields)
-        return True
+    def _sum_up(self, what: str, kind: _Kind) -> None:
+        if kind.count > FEW:
+            level, line, fields = kind.last
+            text = f"{{count}} more {{what}} in the last {PERIOD:g} s, the last of them: {line}"
+            self._log.emit(level, text, count=kind.count - FEW, what=what, **fields)
 
     def write(self) -> None:
         """Write what was counted, now, and wait for no more."""
         for what, kind in self._kinds.items():
             kind.timer.cancel()
-            self._sum_up(what)
+            self._sum_up(what, kind)
         self._kinds.clear()
 
 
 class _Kind:
-    """What happened of one kind since the last line."""
+    """What happened of one kind in this period."""
 
     __slots__ = ("count", "last", "timer")
 

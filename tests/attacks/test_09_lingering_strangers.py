@@ -13,7 +13,7 @@ AGE = 120.0  # s that a stranger's connection lives
 SLACK = 60.0  # s
 EVERY = 1.0  # s between two requests
 SECONDS = 5.0  # of a flood
-LINES = 3  # of log a second that a flood of one kind may cause
+LINES = 9  # of log a second that a flood of one kind may cause
 
 
 class AgeTests(AttackTestCase):
