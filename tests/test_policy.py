@@ -293,7 +293,8 @@ class HeadPolicyTests(SynchronousTestCase):
             group = b"Impersonate-User: jane\r\nImpersonate-Group: " + name + b"\r\n"
             self.refuse(LINE + group + REST + b"\r\n", f'act as "{shown}"; ')
         self.refuse(
-            LINE + b"Impersonate-User: system:authenticated\r\n" + REST + b"\r\n", "lets nobody act as"
+            LINE + b"Impersonate-User: system:authenticated\r\n" + REST + b"\r\n",
+            "does not allow users to act as",
         )
 
     def test_other_names(self) -> None:
@@ -321,7 +322,7 @@ class HeadPolicyTests(SynchronousTestCase):
             self.assertNotIn(b"system:authenticated", head)
         for padded in (b"system:authenticated ", b" system:authenticated"):
             group = b"Impersonate-User: jane\r\nImpersonate-Group: " + padded + b"\r\n"
-            self.refuse(LINE + group + REST + b"\r\n", "lets nobody act as")
+            self.refuse(LINE + group + REST + b"\r\n", "does not allow users to act as")
         for identities in (EVERY, SystemIdentities(["system:authenticated"])):
             self.policy = HeadPolicy(lambda: self.upstream, identities=identities)
             self.assertIn(jane, self.accept(LINE + jane + REST + b"\r\n").head)

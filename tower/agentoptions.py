@@ -70,7 +70,7 @@ class Options(EnvironmentOptions):
         parameter("name", None, "The cluster that this agent serves, as the proxy knows it."),
         parameter("proxy-server", None, "URL of the proxy: wss://HOST:PORT, or ws://HOST:PORT without TLS."),
         parameter("ca-cert", None, "PEM file with the CA of a wss:// proxy (the system's CAs).", read_file),
-        *secret("token", "Join token; shows in the process list, so rather use --token-file."),
+        *secret("token", "Join token; visible in the process list, so prefer --token-file."),
         parameter("state-dir", None, "Where the agent keeps its key (~/.local/state/tower-agent/NAME)."),
         parameter(
             "kubeconfig", None, "How the cluster is reached (the service account, in a pod).", read_file
@@ -191,7 +191,7 @@ class Options(EnvironmentOptions):
         if not self.secret("token"):
             raise usage.UsageError(
                 "--token is missing: kubesphere-v1 knows an agent by the cluster's token alone; "
-                "give it by --token-file or as TOWER_TOKEN"
+                "set --token-file or TOWER_TOKEN"
             )
         for name, is_given in (
             ("no-impersonation", self["no-impersonation"]),
@@ -213,9 +213,9 @@ class Options(EnvironmentOptions):
         """Refuse to begin without a token and without a key: who has joined needs the key alone."""
         if self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
             raise usage.UsageError(
-                f"--token-file - : standard input is empty, and {self.state_dir} has no key that could have "
-                "joined: pipe the token in, as the line of 'tower join' does, or name the --state-dir of the "
-                "agent that has joined"
+                f"--token-file - : standard input is empty, and {self.state_dir} has no agent key: pipe the "
+                "token in, as the line of 'tower join' does, or set --state-dir to the directory of an agent "
+                "that has joined"
             )
 
     def _check_authority(self) -> None:

@@ -35,7 +35,7 @@ def read_networks(text: str) -> tuple[Network, ...]:
             network = ipaddress.ip_network(word, strict=False)
         except ValueError:
             raise ValueError(
-                f"has {word!r}, which is no network: give addresses or CIDRs with commas between, "
+                f"has {word!r}, which is not a network: give comma-separated addresses or CIDRs, "
                 "such as 10.0.0.0/8,fd00::/8"
             ) from None
         address = ipaddress.ip_address(word.partition("/")[0])
@@ -89,8 +89,8 @@ class Balancers:
         self._told, self._told_failures = now, self.failures
         host, reason = self._last
         self._log.warn(
-            "{count} connections of load balancers (--proxy-protocol-from) closed without a valid header of "
-            "the PROXY protocol, the last from {host}: {reason}",
+            "{count} connections from load balancers (--proxy-protocol-from) closed for lack of a valid "
+            "PROXY protocol header, the last from {host}: {reason}",
             count=count,
             host=host,
             reason=reason,

@@ -41,7 +41,10 @@ _HTTP_IN_HTTP = (b"h2", b"http", b"tls")
 #: What is said of whatever the proxy would not write.
 FORM = "the head of the request is not in the form that tower-v2 prescribes"
 _CREDENTIAL = "the request carries a credential of its own; the agent adds its own and passes on no other"
-_NO_USER = "the request names no user to act as (Impersonate-User); the agent's own rights are lent to nobody"
+_NO_USER = (
+    "the request names no user to act as (Impersonate-User); "
+    "the agent never uses its own rights for a request"
+)
 _TWO_USERS = "the request names more than one user to act as (Impersonate-User)"
 
 #: How much of a name is shown, characters.
@@ -122,7 +125,7 @@ def _is_sent(
                 return False
             shown = "".join(filter(str.isprintable, text[:_SHOWN]))
             cure = why_not.replace("NAME", shown)
-            raise RefusedHead(f'the owner of this cluster lets nobody act as "{shown}"; {cure}')
+            raise RefusedHead(f'the owner of this cluster does not allow users to act as "{shown}"; {cure}')
         if who != value:  # the API server would take the blanks away
             raise RefusedHead(FORM)
     elif name != _UID and (name == _EXTRA or not name.startswith(_EXTRA)):

@@ -1,4 +1,4 @@
-"""Lines of log about what happens to thousands at once, or is made to happen by strangers."""
+"""Log lines about events that come by the thousand, or that unauthenticated peers can cause."""
 
 from __future__ import annotations
 

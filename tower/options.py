@@ -143,7 +143,7 @@ def secret(name: str, doc: str) -> list[Parameter]:
         parameter(
             f"{name}-file",
             None,
-            f"File that holds what --{name} would say; -: standard input.",
+            f"File that contains the value of --{name}; -: standard input.",
             read_secret_file,
         ),
     ]
@@ -151,7 +151,7 @@ def secret(name: str, doc: str) -> list[Parameter]:
 
 #: Both programs' flag; see `tower.process.forbid_dumps`.
 ALLOW_DUMPS = flag(
-    "allow-core-dumps", "Let core dumps, and other programs of this user, have what is in memory, with keys."
+    "allow-core-dumps", "Allow core dumps, and other programs of this user to read the memory, keys included."
 )
 
 

@@ -112,7 +112,7 @@ class HeadPolicy:
         *,
         identities: SystemIdentities = NONE_ALLOWED,
         impersonate: bool = True,
-        why_not: str = "the agent's flag --allow-system-identity NAME would",
+        why_not: str = "to allow it, start the agent with --allow-system-identity NAME",
     ) -> None:
         self._upstream = upstream
         self._last: Upstream | None = None

@@ -74,22 +74,22 @@ class Options(NodeOptions):
             read_count,
         ),
         parameter(
-            "max-tunnels-per-key", 8, "Tunnels of one agent's key into a cluster; 0: any number.", read_count
+            "max-tunnels-per-key", 8, "Tunnels into a cluster with one agent key; 0: no limit.", read_count
         ),
         parameter(
-            "max-tunnels-per-cluster", 64, "Tunnels of one cluster's agents; 0: any number.", read_count
+            "max-tunnels-per-cluster", 64, "Tunnels of all agents of a cluster; 0: no limit.", read_count
         ),
         parameter(
             "max-connections",
             10_000,
-            "Connections at one time, over all ports, agents included; 0: as many as open files allow.",
+            "Concurrent connections over all ports, agents included; 0: limited by open files only.",
             read_count,
         ),
         parameter(
             "max-connections-per-address",
             None,
-            "Unauthenticated connections of one address (IPv6: /64), by default a tenth of "
-            "--max-connections; 0: any number.",
+            "Unauthenticated connections from one address or IPv6 /64 (a tenth of --max-connections); "
+            "0: no limit.",
             read_count,
         ),
         parameter(

@@ -67,7 +67,7 @@ def parse_duration(text: str) -> float:
         return 0.0
     if len(text) > _DURATION_LIMIT:
         raise ValueError(
-            f"is no duration: {len(text)} characters are too many, give one such as 10s or 1h30m"
+            f"is not a duration: {len(text)} characters are too many; give one such as 10s or 1h30m"
         )
     total, end = Decimal(0), 0
     while part := _DURATION_PART.match(text, end):

@@ -1,4 +1,4 @@
-"""Whether the check of requests works on this Python, found out at the start of both programs.
+"""Self-test of the request check on this Python, run at the start of both programs.
 
 Who acts as whom in a cluster depends on the interpreter as well: with ``re`` of Python 3.11.0 to 3.11.4 an
 earlier check passed heads that it should not (CPython issues 100061 and 106052).
@@ -85,7 +85,7 @@ def _expect(
     for _ in range(2):
         answer = policy.rewrite(head + b"\r\n")
         if (None if isinstance(answer, Refusal) else answer.head) != sent:
-            fate = "is not refused" if sent is None else "does not go on as it should"
+            fate = "is not refused" if sent is None else "is not forwarded as it should be"
             raise ConfigurationError(
                 f"the check of requests does not work on Python {platform.python_version()}: "
                 f"{head!r} {fate}; run Tower on another build of Python"

@@ -28,6 +28,6 @@ class SlotsCollector(Collector):
         counts.add_sample(CONNECTIONS, {"authenticated": "false"}, slots.unproven)
         closed = Metric(CLOSED, "Unauthenticated connections closed to make room for newer ones.", "counter")
         closed.add_sample(CLOSED, {}, slots.ended)
-        refused = Metric(REFUSED, "New connections refused, as authenticated ones had all slots.", "counter")
+        refused = Metric(REFUSED, "New connections reset: authenticated ones had taken all slots.", "counter")
         refused.add_sample(REFUSED, {}, slots.refused)
         return counts, closed, refused

@@ -139,13 +139,13 @@ class TunnelPlaces:
         own = self._keys.get(where)
         if own is not None and 0 < self._per_key <= len(own.holders):
             return (
-                f"key {where.key} has {len(own.holders)} tunnels into cluster {where.cluster}, all that "
-                "--max-tunnels-per-key allows: give each agent a state directory of its own"
+                f"key {where.key} has {len(own.holders)} tunnels into cluster {where.cluster}, the limit of "
+                "--max-tunnels-per-key: give each agent its own state directory"
             )
         count = self._counts.get(where.cluster, 0)
         if 0 < self._per_cluster <= count:
             return (
-                f"cluster {where.cluster} has {count} tunnels, all that --max-tunnels-per-cluster allows: "
+                f"cluster {where.cluster} has {count} tunnels, the limit of --max-tunnels-per-cluster: "
                 "stop some of its agents, or raise the limit"
             )
         return ""

@@ -197,7 +197,7 @@ class ProxyTests(SynchronousTestCase):
         self.assertGreaterEqual(self.count, UNUSED)
         self.assertLess(most - self.before, GROWTH)
         self.check_given_back()
-        self.assertIn("no room for more heads", self.agent.output())
+        self.assertIn("no memory for more incomplete request heads", self.agent.output())
 
     def test_used_streams(self) -> None:
         """On streams that were used before, which cost a TLS session each, it all comes back as well."""

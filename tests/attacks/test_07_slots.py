@@ -80,7 +80,7 @@ class DefaultTests(SlotsTestCase):
         """10,050 connections to the plain port keep nobody out, neither there nor at the front door."""
         attack = self.hold(self.tower.port, hold=10_050, rate=100, sources=MANY)
         self.assertTrue(self.tower.healthy())
-        wait_for("the log line", lambda: "connections are short" in self.tower.proxy.output())
+        wait_for("the log line", lambda: "running out of connections" in self.tower.proxy.output())
         self.withstand(attack)
 
 

@@ -270,10 +270,10 @@ class OperatorTests(FilesCase):
         lines = self.tower.proxy.output()[seen:].splitlines()
         for field, path in (("keyFile", key), ("nodesFile", nodes)):
             (line,) = (line for line in lines if f"{CLUSTER}: spec.connection.ssh.{field}: {path!r} " in line)
-            self.assertIn(f"is outside of {self.inside} (--node-files) and is not read any more", line)
-            orders.append(line.partition("to move it: ")[2])
+            self.assertIn(f"is outside {self.inside} (--node-files) and is no longer read", line)
+            orders.append(line.partition("to copy it there: ")[2])
         self.assertEqual(self.tower.status(CLUSTER)["spec"], before)
-        self.assertIn(f"{path!r} is outside of", self.problem())
+        self.assertIn(f"{path!r} is outside", self.problem())
 
         def condition() -> bool:
             found = self.tower.status(CLUSTER)["status"]["conditions"]
@@ -326,7 +326,7 @@ class OperatorTests(FilesCase):
             program = self.tower.proxy_program(f"--node-files={path}", name=f"refused-{path.name}")
             program.start()
             self.assertEqual(program.wait(), 1)
-            self.assertIn(f"--node-files {path}: {self.tower.state} lies in it", program.output())
+            self.assertIn(f"--node-files {path}: contains {self.tower.state}", program.output())
         shutil.rmtree(self.inside)
         program = self.tower.proxy_program()
         program.argv.remove(f"--node-files={self.inside}")

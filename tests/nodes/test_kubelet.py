@@ -118,7 +118,7 @@ class KubeletsCase(SynchronousTestCase):
             None,
             lambda: self.access,
             identities=lambda: self.identities,
-            why_not="a flag would",
+            why_not="use a flag",
         )
         gate.renew()
         made = SSHSpec("core", "/key", **spec)
@@ -382,7 +382,7 @@ class AuthorizeTests(KubeletsCase):
         error = self.refused(user="system:masters")
         self.assertEqual(
             (error.code, str(error)),
-            (403, 'the owner of this cluster lets nobody act as "system:masters"; a flag would'),
+            (403, 'the owner of this cluster does not allow users to act as "system:masters"; use a flag'),
         )
         self.identities = SystemIdentities(["system:masters"])
         self.kubelets = self.make()

@@ -76,7 +76,7 @@ class PlaceTests(SynchronousTestCase):
         """Of a record of former times each file is named, with a command that moves it."""
         spec = evolve(SPEC, key_file="/etc/tower/id rsa", known_hosts="/etc/tower/beta.known_hosts")
         key, known = self.files.problems("beta", spec)
-        self.assertIn("spec.connection.ssh.keyFile: '/etc/tower/id rsa' is outside of /srv/files", key)
+        self.assertIn("spec.connection.ssh.keyFile: '/etc/tower/id rsa' is outside /srv/files", key)
         self.assertIn("cp -p '/etc/tower/id rsa' '/srv/files/beta-id rsa' && ", key)
         self.assertIn("&& tower cluster set beta --ssh-keyfile 'beta-id rsa'", key)
         self.assertIn("cp -p /etc/tower/beta.known_hosts /srv/files/beta.known_hosts && ", known)
@@ -111,7 +111,7 @@ class PrepareTests(SynchronousTestCase):
             (self.folder / "files", self.folder / "files" / "ca.key"),
         ):
             error = self.assertRaises(ConfigurationError, NodeFiles(path).prepare, apart)
-            self.assertIn(f"--node-files {path}: {apart} lies in it", str(error))
+            self.assertIn(f"--node-files {path}: contains {apart}", str(error))
 
     def test_no_directory(self) -> None:
         """What cannot be one is refused at the start."""

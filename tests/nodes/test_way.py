@@ -58,7 +58,7 @@ class WayTests(SynchronousTestCase):
         self.identities = NONE_ALLOWED
         self.tunnels = FakeTunnels()
         self.gate = Gate(
-            "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="a flag would"
+            "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="use a flag"
         )
         self.gate.renew()
         self.closed: list[str] = []
@@ -103,7 +103,7 @@ class WayTests(SynchronousTestCase):
         head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")
         with self.assertRaises(Refusal) as caught:
             self.rewritten(head)
-        self.assertIn("a flag would", str(caught.exception))
+        self.assertIn("use a flag", str(caught.exception))
         self.identities = SystemIdentities(["system:node:n1"])
         self.gate.renew()
         self.assertIn(b"system:node:n1", self.rewritten(head))

@@ -158,10 +158,10 @@ def _join(commands: Commands[Parser]) -> None:
         commands,
         "join",
         "print the line that starts a cluster's agent",
-        "The line has a new join token, which its shell pipes to the agent.  Add --kubeconfig K to it where "
-        "the agent runs, or nothing inside the cluster.  With --protocol v1 the line is for the agent of "
-        "KubeSphere Tower, unchanged.  That agent has no key: its token has no end, is seen by whoever sees "
-        "its command line, and is in its log.",
+        "The line pipes a new join token to the agent.  Run it where the agent is to run and add "
+        "--kubeconfig K; inside the cluster, run it unchanged.  With --protocol v1 the line is for an "
+        "unmodified KubeSphere Tower agent.  That agent has no key: its token does not expire, is visible "
+        "to anyone who can see its command line, and is in its log.",
     )
     join.add_argument("name", metavar="NAME", help="name of the cluster")
     join.add_argument(
@@ -188,8 +188,9 @@ def _join(commands: Commands[Parser]) -> None:
         "--format",
         choices=("command", "env", "manifest"),
         default="command",
-        help="command: a line for a shell; env, v2: one that needs no shell, with the token in the "
-        "environment; manifest, v1: objects for kubectl apply, with https and the CA (default: %(default)s)",
+        help="command: a shell line; env (v2 only): a line that needs no shell, with the token in the "
+        "environment; manifest (v1 only): objects for kubectl apply, with https and the CA "
+        "(default: %(default)s)",
     )
     join.add_argument("--image", metavar="I", help=f"v1: image in the manifest (default: {IMAGE})")
     join.set_defaults(run=joining.join)

@@ -155,8 +155,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     """Have *command* take the flags of clusters of type ssh."""
     group = command.add_argument_group(
         "clusters of type ssh",
-        "Files F are on the proxy's machine, below its directory --node-files (node-files in its state "
-        "directory), from which relative names count.  K is read here and sent to the proxy.",
+        "Files F are on the proxy's machine, below its --node-files directory (default: node-files in its "
+        "state directory); relative names are relative to it.  K is read here and sent to the proxy.",
     )
     for flag in _FLAGS:
         group.add_argument(f"--{flag.name}", metavar=flag.metavar, help=flag.help)

@@ -101,7 +101,7 @@ class NodeCluster:
             around.sockets,
             lambda: around.accesses.get(self.cluster),
             identities=lambda: self.spec.identities,
-            why_not=f"'tower cluster set {cluster.name} --allow-system-identity NAME' would",
+            why_not=f"to allow it, run 'tower cluster set {cluster.name} --allow-system-identity NAME'",
         )
         user = cut_user(self.spec.user)
         self._vouching = Vouching(self.spec, self._known, self._placed("known_hosts"))

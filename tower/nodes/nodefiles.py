@@ -54,7 +54,7 @@ class NodeFiles:
         for path in apart:
             if path.resolve().is_relative_to(directory):
                 raise ConfigurationError(
-                    f"--node-files {self.directory}: {path} lies in it, which records of clusters must not "
+                    f"--node-files {self.directory}: contains {path}, which cluster records must not "
                     "be able to name: choose a directory of its own"
                 )
         try:
@@ -87,7 +87,7 @@ class NodeFiles:
                     NAMES[attribute],
                     name,
                     f"must be below {self.directory} (--node-files of tower-proxy): put the file there and "
-                    f"name it as seen from there, such as {os.path.basename(name) or 'FILE'!r}",
+                    f"give its path relative to it, such as {os.path.basename(name) or 'FILE'!r}",
                 )
 
     def problems(self, cluster: str, spec: SSHSpec) -> list[str]:
@@ -100,8 +100,8 @@ class NodeFiles:
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
             order = shlex.join(["cp", "-p", path, str(self.directory / name)])
             found.append(
-                f"{place}: {path!r} is outside of {self.directory} (--node-files) and is not read any more; "
-                f"to move it: {order} && tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
+                f"{place}: {path!r} is outside {self.directory} (--node-files) and is no longer read; "
+                f"to copy it there: {order} && tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
             )
         return found
 

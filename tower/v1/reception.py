@@ -60,7 +60,7 @@ class V1Reception:
     def _text_came(self) -> None:
         self._reception.rejections.tell(
             "agents sent text messages",
-            "an agent of kubesphere-v1 sends text messages; they are taken for binary ones",
+            "an agent of kubesphere-v1 sends text messages; they are treated as binary ones",
             level=LogLevel.warn,
         )
 

@@ -214,7 +214,7 @@ def authorize_api(identity: Identity) -> None:
 def authorize_identity(
     identity: Identity, cluster: str, identities: SystemIdentities, *, is_ours: bool = False
 ) -> None:
-    """Let nobody into a cluster as one of the system, whatever was issued to him in earlier times.
+    """Reject reserved names, also in credentials that an earlier version issued.
 
     :param cluster: its name.
     :param identities: whom of the system users of that cluster may act as.

@@ -196,7 +196,7 @@ class AgentEnd:
             raise _too_long()
         if self._unfinished is not None:
             if not self._unfinished.keep(self, len(partial)):
-                raise _Refused("the agent has no room for more heads of requests that are not whole", 503)
+                raise _Refused("the agent has no memory for more incomplete request heads", 503)
             self._waits = True
         self._partial = partial
 
