@@ -173,8 +173,8 @@ class Slots:
         ended, refused = self.ended - self._told_counts[0], self.refused - self._told_counts[1]
         self._told, self._told_counts = now, counts
         self._log.warn(
-            "running out of connections (limits: {limit} in total, {share} unauthenticated per address; 0: no "
-            "limit): {ended} unauthenticated ones closed for newer ones, {refused} new ones reset; "
+            "running out of connections (limits: {limit} in total, {share} unauthenticated per address; "
+            "0: no limit): {ended} unauthenticated ones closed for newer ones, {refused} new ones reset; "
             "{proven} authenticated and {unproven} unauthenticated are open",
             limit=self._limit,
             share=self._share,
