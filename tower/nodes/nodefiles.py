@@ -100,8 +100,9 @@ class NodeFiles:
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
             order = shlex.join(["cp", "-p", path, str(self.directory / name)])
             found.append(
-                f"{place}: {path!r} is outside {self.directory} (--node-files) and is no longer read; to copy "
-                f"it there: {order} && tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
+                f"{place}: {path!r} is outside {self.directory} (--node-files) and is no longer read; "
+                f"to copy it there: {order} && "
+                f"tower cluster set {cluster} --{OPTIONS[place]} {shlex.quote(name)}"
             )
         return found
 
