@@ -18,7 +18,7 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # The integration tests that need neither a real API server nor long.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
-# Two parts of all of them run side by side, as one waits most of the time; what compares speeds, or looks at how
+# Three parts of all of them run side by side, as two wait most of the time; what compares speeds, or looks at how
 # users fare under an attack that takes all it can get, runs alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
@@ -26,11 +26,12 @@ CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
 BUSY := $(filter %.test_kubectl %.test_kubectl_v1 %.test_kubectl_ssh %.test_node_cluster %.test_cloud_clusters \
 	%.test_migration %.test_isolation %.test_install %.test_demo %.test_xcrypto %.test_outbound %.test_streams \
 	%.test_kubesphere_port %.test_connecting %.test_crosstalk,$(INTEGRATION)) $(QUICK)
-WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY),$(INTEGRATION))
+ATTACKS := $(filter-out $(ALONE),$(filter tests.attacks.%,$(INTEGRATION)))
+WAITING := $(filter-out $(ALONE) $(CROWD) $(BUSY) $(ATTACKS),$(INTEGRATION))
 # Makes targets side by side, and shows the output of each in one piece.
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=target
 
-.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
+.PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
 
 help:
 	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
@@ -82,7 +83,7 @@ aside: $(VENV)/.ready
 
 slow: $(VENV)/.ready kubectl realcluster
 	@failed=0; \
-	$(SIDE_BY_SIDE) slow-waiting slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) slow-waiting slow-attacks slow-busy || failed=1; \
 	$(MAKE) --no-print-directory --keep-going slow-crowd slow-alone || failed=1; \
 	exit $$failed
 
@@ -92,6 +93,9 @@ slow-busy: $(VENV)/.ready
 
 slow-waiting: $(VENV)/.ready
 	$(TRIAL) --limit 2400 $(WAITING)
+
+slow-attacks: $(VENV)/.ready
+	$(TRIAL) --limit 2400 $(ATTACKS)
 
 slow-crowd: $(VENV)/.ready
 	$(TRIAL) --limit 900 $(CROWD)
@@ -107,7 +111,7 @@ test: export FUZZ = 40
 test: $(VENV)/.ready
 	@failed=0; \
 	$(MAKE) --no-print-directory kubectl realcluster || failed=1; \
-	$(SIDE_BY_SIDE) aside slow-waiting slow-busy || failed=1; \
+	$(SIDE_BY_SIDE) aside slow-waiting slow-attacks slow-busy || failed=1; \
 	$(SIDE_BY_SIDE) slow-crowd fuzz || failed=1; \
 	$(MAKE) --no-print-directory slow-alone || failed=1; \
 	exit $$failed
