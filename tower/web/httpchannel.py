@@ -1,7 +1,7 @@
 """One user's connection: requests come in, one at a time goes on, answers leave in the same order.
 
 The connection is paused whenever its bytes have nowhere to go: while a body's taker is full, while nobody
-takes the body yet, while a user pipelines more than `PIPELINED` bytes ahead, and while pipelined requests
+takes the body yet, while a user pipelines too far ahead (`tower.web.pipelined`), and while pipelined requests
 wait for their turn (`tower.web.roundrobin`).
 
 Until its user shows a valid credential a connection is a stranger's: it has an age, little time to take its
@@ -20,6 +20,7 @@ from tower.web.bodies import BadBody
 from tower.web.http1 import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
 from tower.web.loan import Loan
 from tower.web.peer import Peer, UserConnection
+from tower.web.pipelined import Pipelined
 from tower.web.request import Identity, Request
 from tower.web.requestbody import BodyTaker, RequestBody
 from tower.web.standing import Standing
@@ -28,9 +29,6 @@ from tower.web.usersession import UserSession
 
 if TYPE_CHECKING:
     from tower.web.gateway import Gateway
-
-#: Bytes of further requests that are kept while one is being served, B.
-PIPELINED = HEAD_LIMIT
 
 #: Requests that are served in one turn of a connection whose user is known; a stranger has one.
 TURN = 8
@@ -68,8 +66,7 @@ class HTTPChannel:
         self.proven = self.last = False
         self._reader = HeadReader()
         self._request: Request | None = None
-        self._waiting: bytes | bytearray = b""  # of heads to come
-        self._at = 0  # where in it they begin
+        self._waiting: Pipelined | None = None
         self._body: RequestBody | None = None  # while some of it has not come yet
         self._paused = self._serving = self._queued = self._closing = self._released = False
         self._served = False  # anything yet
@@ -147,17 +144,19 @@ class HTTPChannel:
             self.close()
             return
         self._age = 0
-        if self._waiting and not (self._serving or self.full):
-            self._serve(bytes(self._waiting), self._at)
+        if self._waiting is not None and not (self._serving or self.full):
+            self._serve(*self._waiting.take())
 
     def release(self) -> bytes:
         """Give up the connection, paused; return what came behind the current request."""
         self.connection.pause()
-        waiting = bytes(self._waiting)[self._at :]
-        self._waiting, self._at = b"", 0
+        waiting, self._waiting = self._waiting, None
         self._released = True
         self._account()
-        return waiting
+        if waiting is None:
+            return b""
+        data, at = waiting.take()
+        return data[at:]
 
     def forget(self) -> None:
         """Note that the connection, given up before, is nobody's concern here any more."""
@@ -172,7 +171,7 @@ class HTTPChannel:
     def received(self, data: memoryview) -> None:
         """See `tower.pipes.Receiver.received`."""
         if self._request is None:
-            if not (self._waiting or self.full or self._closing):
+            if self._waiting is None and not (self.full or self._closing):
                 self._serve(bytes(data))
             elif not self._closing:
                 self._go_on_with_head(data)
@@ -205,39 +204,44 @@ class HTTPChannel:
             except (BadHead, BadBody) as e:
                 self._reject(_refusal(e))
                 break
-            if end < len(raw):
-                self._waiting, self._at = raw, end
-            else:
-                self._waiting, self._at = b"", 0
+            self._waiting = Pipelined(raw, end) if end < len(raw) else None
             self._served = True
             self._age = 0
             self._request = request = self.requestFactory(self, method, target, minor, fields, head, early)
             request.process()
-            if self._request is request or not self._waiting or self._closing or self.full:
+            if self._request is request or self._waiting is None or self._closing or self.full:
                 break
             served += 1
             if served >= (TURN if self.proven else 1):
                 self._queued = True
                 self.gateway.turns.join(self)
                 break
-            raw, at = bytes(self._waiting), self._at
+            raw, at = self._waiting.take()
         self._serving = False
-        if self._waiting or self._paused or (self._request is not None and self._request.fields.body):
+        if (
+            self._waiting is not None
+            or self._paused
+            or (self._request is not None and self._request.fields.body)
+        ):
             self._keep_in_bounds()
             self._settle()
 
     def take_turn(self) -> None:
         """Serve some more of the requests that wait here; see `tower.web.roundrobin`."""
         self._queued = False
-        if self._waiting and not (self._request is not None or self.full or self._closing):
-            self._serve(bytes(self._waiting), self._at)
+        if self._waiting is not None and not (self._request is not None or self.full or self._closing):
+            self._serve(*self._waiting.take())
         else:
             self._settle()
 
     def _begin_head(self, raw: bytes, end: int) -> None:
         """Keep the beginning of a head, if it can become a good one."""
-        if self._can_go_on(raw if end < 4 else raw[:end]):
-            self._waiting, self._at = bytearray(raw), 0
+        try:
+            check_unfinished(raw if end < 4 else raw[:end])
+        except BadHead as e:
+            self._reject(_refusal(e))
+        else:
+            self._waiting = Pipelined(raw) if raw else None
             self._age = 0
 
     def _begin_body(self, body: int, raw: bytes, at: int) -> bytes:
@@ -251,27 +255,20 @@ class HTTPChannel:
 
     def _go_on_with_head(self, data: memoryview) -> None:
         """Add to a head that came in pieces."""
-        if self.full or self._queued:
+        waiting = self._waiting
+        if waiting is None or self.full or self._queued:
             self._keep(data)
             return
-        waiting = self._growing()
-        start = max(len(waiting) - 3, 0)
-        waiting += data
-        if waiting.find(b"\r\n\r\n", start) >= 0:
-            self._waiting = b""
-            self._serve(bytes(waiting))
-            return
-        if self._can_go_on(waiting, start):
-            self._keep_in_bounds()
-
-    def _can_go_on(self, head: bytes | bytearray, start: int = 0) -> bool:
-        """Refuse the beginning of a head that can no longer become a good one."""
         try:
-            check_unfinished(head, start)
+            is_whole = waiting.add_to_head(data)
         except BadHead as e:
             self._reject(_refusal(e))
-            return False
-        return True
+            return
+        if is_whole:
+            self._waiting = None
+            self._serve(*waiting.take())
+        else:
+            self._keep_in_bounds()
 
     def _pass_body(self, data: memoryview) -> None:
         """Pass on what belongs to the body of the current request, and keep what comes behind it."""
@@ -297,18 +294,13 @@ class HTTPChannel:
         if stop >= 0 and request is self._request:
             request.body_complete()
 
-    def _growing(self) -> bytearray:
-        """Return what waits as something that can grow."""
-        waiting = self._waiting
-        if isinstance(waiting, bytes):
-            waiting = self._waiting = bytearray(waiting[self._at :])
-            self._at = 0
-        return waiting
-
     def _keep(self, data: memoryview) -> None:
-        waiting = self._growing()
-        waiting += data
-        if len(waiting) > PIPELINED:
+        """Keep what came too early."""
+        if self._waiting is None:
+            self._waiting = Pipelined(bytes(data))
+        else:
+            self._waiting.add(data)
+        if self._waiting.too_much:
             self._settle()
         self._keep_in_bounds()
 
@@ -334,7 +326,7 @@ class HTTPChannel:
 
     def _account(self) -> bool:
         """Borrow for what is kept here, or give back; return False when so much is not left."""
-        held = len(self._waiting)
+        held = 0 if self._waiting is None else self._waiting.held
         if self._request is not None:
             held += len(self._request.early)
         return self._loan.cover(self, held)
@@ -343,7 +335,7 @@ class HTTPChannel:
         """Read from the user exactly when there is somewhere to put it."""
         blocked = (
             self._queued
-            or len(self._waiting) - self._at > PIPELINED
+            or (self._waiting is not None and self._waiting.too_much)
             or (self._body is not None and self._body.blocked)
         )
         if blocked != self._paused and not self._closing:
@@ -367,8 +359,8 @@ class HTTPChannel:
         self._age = 0
         if self._request is not None:
             self._request.drained()
-        elif self._waiting and not (self._serving or self._closing or self._queued):
-            self._serve(bytes(self._waiting), self._at)
+        elif self._waiting is not None and not (self._serving or self._closing or self._queued):
+            self._serve(*self._waiting.take())
 
     def closed(self, reason: Exception) -> None:
         """See `tower.pipes.Receiver.closed`."""
@@ -377,7 +369,7 @@ class HTTPChannel:
         if request is not None:
             request.abandon()
         self._body = None  # its taker leads back here
-        self._waiting, self._at = b"", 0
+        self._waiting = None
         self._account()
         self.session.leave()
         self.gateway.forget(self)
@@ -393,7 +385,7 @@ class HTTPChannel:
     def close(self) -> None:
         """Close when everything is sent."""
         self._closing = True
-        self._waiting, self._at = b"", 0
+        self._waiting = None
         self._account()
         self._age = 0
         self.connection.close()
@@ -430,7 +422,7 @@ class HTTPChannel:
                 self.connection.abort()
         elif self._request is not None:
             self._request.tick(age)
-        elif self._waiting:
+        elif self._waiting is not None:
             if age > limits.head:
                 self._reject(Refusal(408, "the head of the request came too slowly", close=True))
         elif age > (limits.idle if self._served else limits.first_byte) or (
