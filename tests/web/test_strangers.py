@@ -9,7 +9,8 @@ from tests.web.gatewaykit import FakeUser, Jane, Kit, get, ok
 from tower.errors import Forbidden, Unauthorized
 from tower.news import FEW
 from tower.pipes import Buffer
-from tower.web.httpchannel import ALLOWANCE, NOTICE, TURN, HTTPChannel
+from tower.web.httpchannel import NOTICE, TURN, HTTPChannel
+from tower.web.loan import ALLOWANCE
 from tower.web.outcome import Outcome, Response
 from tower.web.request import Request
 
@@ -254,6 +255,26 @@ class MemoryTests(KitTestCase):
         self.assertEqual(self.answers(user), [401])
         user.deliver(HEAD.ljust(15_000 + ALLOWANCE, b"x"))
         self.assertEqual((self.kit.gateway.strangers.held, self.kit.gateway.budget.lent), (15_000, 0))
+
+    def test_evicted_behind_a_body(self) -> None:
+        """Who sends too much behind the end of a body is answered 503, whatever was to become of the body."""
+        kit = Kit(lambda request: request.body().addCallback(lambda body: Response(200, body)))
+        kit.gateway.strangers.capacity = 20_000
+        kit.user.deliver(get(b"/", b"Content-Length: 10", method=b"PUT", body=b"abc"))
+        kit.user.deliver(b"d" * 7 + b"x" * 30_000)
+        self.assertEqual(self.answers(kit.user), [503])
+        self.assertTrue(kit.user.closing)
+        self.assertEqual(kit.gateway.strangers.held, 0)
+
+    def test_known_and_no_more(self) -> None:
+        """Who is known gives all back when what he sends next is more than is left."""
+        user = self.known()
+        self.kit.gateway.budget.capacity = 10_000
+        user.deliver(HEAD.ljust(5_000 + ALLOWANCE, b"x"))
+        self.assertEqual(self.kit.gateway.budget.lent, 5_000)
+        user.deliver(b"x" * 6_000)
+        self.assertEqual(self.answers(user), [503])
+        self.assertEqual(self.kit.gateway.budget.lent, 0)
 
 
 class AgeTests(KitTestCase):

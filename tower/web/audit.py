@@ -110,7 +110,7 @@ class Entry:
         self.groups: tuple[str, ...] = tuple(identity.groups) if identity.user else (UNAUTHENTICATED,)
         credential = getattr(identity, "credential", None)
         self.credential: str = "" if credential is None else credential.id
-        self.address = channel.address
+        self.address = channel.peer.address
         self.agent = fields.get(b"user-agent") or b""
         self.claimed = (
             (fields.get(b"impersonate-user"), fields.get(b"impersonate-group"))

@@ -38,9 +38,10 @@ from twisted.logger import Logger
 from tower.budget import Budget, StrangersBudget
 from tower.news import Summary
 from tower.web.audit import Audit
-from tower.web.httpchannel import HTTPChannel, UserConnection
+from tower.web.httpchannel import HTTPChannel
 from tower.web.inflight import InFlight
 from tower.web.outcome import Outcome
+from tower.web.peer import UserConnection
 from tower.web.request import Request
 from tower.web.roundrobin import RoundRobin
 from tower.web.status import Refusal

@@ -1,7 +1,7 @@
 """One user's connection: requests come in, one at a time goes on, answers leave in the same order.
 
 The connection is paused whenever its bytes have nowhere to go: while a body's taker is full, while nobody
-takes the body yet, while a user pipelines more than `PIPELINED` bytes ahead, and while pipelined requests
+takes the body yet, while a user pipelines too far ahead (`tower.web.pipelined`), and while pipelined requests
 wait for their turn (`tower.web.roundrobin`).
 
 Until its user shows a valid credential a connection is a stranger's: it has an age, little time to take its
@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tower.pipes import Buffer, Pipe
+from tower.pipes import Buffer
 from tower.slots import prove
-from tower.web.bodies import CHUNKED, BadBody, ChunkedBody
-from tower.web.canonical import forwarding_lines, identity_lines, write_fields
-from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
+from tower.web.bodies import BadBody
+from tower.web.http1 import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
+from tower.web.loan import Loan
+from tower.web.peer import Peer, UserConnection
+from tower.web.pipelined import Pipelined
 from tower.web.request import Identity, Request
+from tower.web.requestbody import BodyTaker, RequestBody
 from tower.web.standing import Standing
 from tower.web.status import Refusal, status_response
+from tower.web.usersession import UserSession
 
 if TYPE_CHECKING:
     from tower.web.gateway import Gateway
-
-#: Bytes of further requests that are kept while one is being served, B.
-PIPELINED = HEAD_LIMIT
-
-#: What a connection may keep without borrowing from the budget, B.
-ALLOWANCE = 4 * 1024
 
 #: Requests that are served in one turn of a connection whose user is known; a stranger has one.
 TURN = 8
@@ -42,30 +40,14 @@ _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _SHORT_OF_MEMORY = "Tower is short of memory for now"
 
 
-class Address(Protocol):
-    """What is needed of a Twisted address."""
-
-    @property
-    def host(self) -> str:
-        """The IP address."""
-
-
-class UserConnection(Pipe, Protocol):
-    """What is needed of `tower.connection.Connection`."""
-
-    def peer_certificate(self) -> bytes | None:
-        """Return the certificate that the peer showed and proved, DER, or None."""
-
-    def getPeer(self) -> Address:
-        """Return the address of the other side."""
-
-
 class HTTPChannel:
     """The receiver of one user's connection.
 
     :ivar requestFactory: makes a `Request` of what a head says.
     :ivar authenticated: the chain's own; see `tower.web.gateway`.
     :ivar standing: the router's own: the way that this connection was let into last.
+    :ivar peer: the user's end of it.
+    :ivar session: in whose name it is used, and for which cluster; see `enter`.
     :ivar full: the user takes no more bytes for now.
     :ivar proven: the user has shown a valid credential, or was let in where none is asked for.
     :ivar last: the connection closes after the next answer, because of its age.
@@ -76,87 +58,39 @@ class HTTPChannel:
     def __init__(self, gateway: Gateway, connection: UserConnection) -> None:
         self.gateway = gateway
         self.connection = connection
+        self.peer = Peer(connection)
+        self.session = UserSession(gateway.sessions, self.peer)
         self.authenticated: Any = None
         self.standing: Standing | None = None
         self.full = False
         self.proven = self.last = False
         self._reader = HeadReader()
         self._request: Request | None = None
-        self._waiting: bytes | bytearray = b""  # of heads to come
-        self._at = 0  # where in it they begin
-        self._left = 0  # of a body of known length
-        self._chunks: ChunkedBody | None = None  # a chunked body that goes on
-        self._take_body: Callable[[Buffer], bool] | None = None
-        self._taker_full = self._paused = self._serving = self._closing = self._released = False
-        self._queued = False
-        self._served = self._age = self._lifetime = self._borrowed = 0
-        self._certificate: bytes | None = None
-        self._certificate_known = False
-        self._address = ""
-        self._forwarding = b""
-        self._lines = b""
-        self._lines_fields: Fields | None = None
-        self._lines_identity: Identity | None = None
-        self._session: Any = None
-        self._session_identity: Identity | None = None
-        self._session_cluster = ""
+        self._waiting: Pipelined | None = None
+        self._body: RequestBody | None = None  # while some of it has not come yet
+        self._paused = self._serving = self._queued = self._closing = self._released = False
+        self._served = False  # anything yet
+        self._age = self._lifetime = 0
+        self._loan = Loan(gateway.budget, gateway.strangers)
 
     # What a request asks its connection
 
     @property
-    def certificate(self) -> bytes | None:
-        """The user's certificate, DER, or None."""
-        if not self._certificate_known:
-            self._certificate = self.connection.peer_certificate()
-            self._certificate_known = True
-        return self._certificate
-
-    @property
-    def address(self) -> str:
-        """The user's IP address."""
-        if not self._address:
-            self._address = self.connection.getPeer().host
-        return self._address
-
-    @property
     def body_pending(self) -> bool:
         """Whether some of the current request's body has not come yet."""
-        return self._left > 0 or self._chunks is not None
-
-    def enter_with(self, fields: Fields, identity: Identity, cluster: str) -> bytes:
-        """Have this connection end when *identity* or *cluster* does, as `enter` does.
-
-        :return: what follows the request line on the way to the agent; requests that differ only there cost
-            nothing.
-        :raise TowerError: such a request is not sent.
-        """
-        if identity is not self._session_identity or cluster != self._session_cluster:
-            self.enter(identity, cluster)
-        if fields is not self._lines_fields or identity is not self._lines_identity:
-            if not self._forwarding:
-                self._forwarding = forwarding_lines(self.address)
-            self._lines = write_fields(
-                fields, identity_lines(identity.user, identity.groups), self._forwarding
-            )
-            self._lines_fields, self._lines_identity = fields, identity
-        return self._lines
+        return self._body is not None
 
     def enter(self, identity: Identity, cluster: str) -> None:
-        """Have this connection end when *identity* or *cluster* ("" is Tower itself) does.
-
-        That outlives the request, so that an idle connection ends too, and costs its successors nothing.
-        """
-        if identity is self._session_identity and cluster == self._session_cluster:
-            return
-        self._leave()
-        self.prove()
-        self._session = self.gateway.sessions.enter(identity, cluster, self.abort)
-        self._session_identity, self._session_cluster = identity, cluster
+        """Have this connection end when *identity* or *cluster* ("" is Tower itself) does."""
+        session = self.session
+        if identity is not session.identity or cluster != session.cluster:
+            self.prove()
+            session.enter(identity, cluster, self.abort)
 
     def prove(self) -> None:
         """Note that the user has shown a valid credential: this is no stranger's connection any more."""
         if not self.proven:
-            self._give_back()
+            self._loan.repay(self)
             self.proven, self.last = True, False
         if self.authenticated is not None:  # not so at a port that is open to everybody
             prove(self.connection)
@@ -165,34 +99,28 @@ class HTTPChannel:
         """Note that the credential shown is not valid any more: whoever has no other is a stranger."""
         self.authenticated = None
         if self.proven:
-            self._give_back()
+            self._loan.repay(self)
             self.proven = False
             self._grow_old()
-
-    def _leave(self) -> None:
-        if self._session_identity is not None:
-            session, self._session, self._session_identity = self._session, None, None
-            self.gateway.sessions.leave(session)
 
     def _grow_old(self) -> None:
         """Have the next answer be the last one, if it is time."""
         self.last = self._lifetime > self.gateway.limits.stranger - NOTICE
 
-    def take_body(self, taker: Callable[[Buffer], bool] | None, *, roomy: bool = True) -> None:
+    def take_body(self, taker: BodyTaker | None, *, roomy: bool = True) -> None:
         """Give what is still to come of the body to *taker*, which returns False when it is full.
 
         :param taker: None: nobody takes it for now.
         :param roomy: False: it is full already.
         """
-        self._take_body = taker
-        self._taker_full = not roomy
+        if self._body is not None:
+            self._body.give_to(taker, roomy=roomy)
         self._account()
         self._settle()
 
     def taker_drained(self) -> None:
         """Note that the taker of the body has room again."""
-        if self._taker_full:
-            self._taker_full = False
+        if self._body is not None and self._body.drained():
             self._settle()
 
     def send(self, data: Buffer) -> bool:
@@ -209,32 +137,33 @@ class HTTPChannel:
 
     def done(self, *, keep: bool) -> None:
         """Note that the current request is answered; go on with the next, or close unless *keep*."""
-        self._request = self._take_body = None
-        self._taker_full = False
-        if self._borrowed:
+        self._request = None
+        if self._loan.size:
             self._account()
-        if not keep or self._left or self._chunks is not None or self.gateway.stopping:
+        if not keep or self._body is not None or self.gateway.stopping:
             self.close()
             return
         self._age = 0
-        if self._waiting and not (self._serving or self.full):
-            self._serve(bytes(self._waiting), self._at)
+        if self._waiting is not None and not (self._serving or self.full):
+            self._serve(*self._waiting.take())
 
     def release(self) -> bytes:
         """Give up the connection, paused; return what came behind the current request."""
         self.connection.pause()
-        waiting = bytes(self._waiting)[self._at :]
-        self._waiting, self._at = b"", 0
+        waiting, self._waiting = self._waiting, None
         self._released = True
         self._account()
-        return waiting
+        if waiting is None:
+            return b""
+        data, at = waiting.take()
+        return data[at:]
 
     def forget(self) -> None:
         """Note that the connection, given up before, is nobody's concern here any more."""
         request, self._request = self._request, None
         if request is not None:
             request.forget()
-        self._leave()
+        self.session.leave()
         self.gateway.forget(self)
 
     # What comes from the user
@@ -242,11 +171,11 @@ class HTTPChannel:
     def received(self, data: memoryview) -> None:
         """See `tower.pipes.Receiver.received`."""
         if self._request is None:
-            if not (self._waiting or self.full or self._closing):
+            if self._waiting is None and not (self.full or self._closing):
                 self._serve(bytes(data))
             elif not self._closing:
                 self._go_on_with_head(data)
-        elif self._left or self._chunks is not None:
+        elif self._body is not None:
             self._pass_body(data)
         else:
             self._keep(data)
@@ -273,34 +202,35 @@ class HTTPChannel:
                     early = self._begin_body(fields.body, raw, end)
                     end += len(early)
             except (BadHead, BadBody) as e:
-                self._reject(Refusal(e.code, str(e), close=True))
+                self._reject(_refusal(e))
                 break
-            if end < len(raw):
-                self._waiting, self._at = raw, end
-            else:
-                self._waiting, self._at = b"", 0
-            self._served += 1
+            self._waiting = Pipelined(raw, end) if end < len(raw) else None
+            self._served = True
             self._age = 0
             self._request = request = self.requestFactory(self, method, target, minor, fields, head, early)
             request.process()
-            if self._request is request or not self._waiting or self._closing or self.full:
+            if self._request is request or self._waiting is None or self._closing or self.full:
                 break
             served += 1
             if served >= (TURN if self.proven else 1):
                 self._queued = True
                 self.gateway.turns.join(self)
                 break
-            raw, at = bytes(self._waiting), self._at
+            raw, at = self._waiting.take()
         self._serving = False
-        if self._waiting or self._paused or (self._request is not None and self._request.fields.body):
+        if (
+            self._waiting is not None
+            or self._paused
+            or (self._request is not None and self._request.fields.body)
+        ):
             self._keep_in_bounds()
             self._settle()
 
     def take_turn(self) -> None:
         """Serve some more of the requests that wait here; see `tower.web.roundrobin`."""
         self._queued = False
-        if self._waiting and not (self._request is not None or self.full or self._closing):
-            self._serve(bytes(self._waiting), self._at)
+        if self._waiting is not None and not (self._request is not None or self.full or self._closing):
+            self._serve(*self._waiting.take())
         else:
             self._settle()
 
@@ -309,98 +239,85 @@ class HTTPChannel:
         try:
             check_unfinished(raw if end < 4 else raw[:end])
         except BadHead as e:
-            self._reject(Refusal(e.code, str(e), close=True))
+            self._reject(_refusal(e))
         else:
-            self._waiting, self._at = bytearray(raw), 0
+            self._waiting = Pipelined(raw) if raw else None
             self._age = 0
 
     def _begin_body(self, body: int, raw: bytes, at: int) -> bytes:
         """Return what in *raw* from *at* on belongs to the body."""
-        if body != CHUNKED:
-            early = raw[at : at + body]
-            self._left = body - len(early)
-            return early
-        chunks = ChunkedBody()
-        stop = chunks.feed(raw, at)
-        if stop < 0:
-            self._chunks = chunks
+        pending = RequestBody(body)
+        end = pending.follow(raw, at)
+        if end < 0:
+            self._body = pending
             return raw[at:]
-        return raw[at:stop]
+        return raw[at:end]
 
     def _go_on_with_head(self, data: memoryview) -> None:
         """Add to a head that came in pieces."""
-        if self.full or self._queued:
+        waiting = self._waiting
+        if waiting is None or self.full or self._queued:
             self._keep(data)
             return
-        waiting = self._growing()
-        start = max(len(waiting) - 3, 0)
-        waiting += data
-        if waiting.find(b"\r\n\r\n", start) >= 0:
-            self._waiting = b""
-            self._serve(bytes(waiting))
-            return
         try:
-            check_unfinished(waiting, start)
+            is_whole = waiting.add_to_head(data)
         except BadHead as e:
-            self._reject(Refusal(e.code, str(e), close=True))
+            self._reject(_refusal(e))
+            return
+        if is_whole:
+            self._waiting = None
+            self._serve(*waiting.take())
         else:
             self._keep_in_bounds()
 
     def _pass_body(self, data: memoryview) -> None:
         """Pass on what belongs to the body of the current request, and keep what comes behind it."""
-        if self._chunks is None:
-            stop = min(self._left, len(data))
-            self._left -= stop
-        else:
-            try:
-                stop = self._chunks.feed(data)
-            except BadBody as e:
-                self._chunks = None
-                assert self._request is not None
-                self._request.fail(Refusal(e.code, str(e), close=True))
-                return
-            if stop < 0:
-                stop = len(data)
-            else:
-                self._chunks = None
-        if stop < len(data):
-            self._keep(data[stop:])
-        request, take = self._request, self._take_body
+        body, request = self._body, self._request
+        assert body is not None
         assert request is not None
-        assert take is not None, "the connection is paused while nobody takes the body"
+        try:
+            stop = body.follow(data)
+        except BadBody as e:
+            self._body = None
+            request.fail(_refusal(e))
+            return
+        if stop >= 0:
+            self._body = None
+            if stop < len(data):
+                self._keep(data[stop:])
+                if request is not self._request:  # no memory was left for it
+                    return
+                data = data[:stop]
         self._age = 0
-        complete = not self.body_pending
-        if not take(data[:stop]) and not complete:
-            self._taker_full = True
+        if not body.pass_on(data) and stop < 0:
             self._settle()
-        if complete and request is self._request:
+        if stop >= 0 and request is self._request:
             request.body_complete()
 
-    def _growing(self) -> bytearray:
-        """Return what waits as something that can grow."""
-        waiting = self._waiting
-        if isinstance(waiting, bytes):
-            waiting = self._waiting = bytearray(waiting[self._at :])
-            self._at = 0
-        return waiting
-
     def _keep(self, data: memoryview) -> None:
-        waiting = self._growing()
-        waiting += data
-        if len(waiting) > PIPELINED:
+        """Keep what came too early."""
+        if self._waiting is None:
+            self._waiting = Pipelined(bytes(data))
+        else:
+            self._waiting.add(data)
+        if self._waiting.too_much:
             self._settle()
         self._keep_in_bounds()
 
     def _keep_in_bounds(self) -> None:
         """Give up rather than keep what the budget has no room for."""
         if not self._account():
-            self.evict()
+            self._give_up()
 
     def evict(self) -> None:
-        """Give up for want of memory."""
+        """See `tower.budget.Stranger.evict`."""
+        self._loan.called_in()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Answer 503 and close, for want of memory."""
         if self._closing:
             return
-        self._borrowed = 0
         refusal = Refusal(503, _SHORT_OF_MEMORY, details={"retryAfterSeconds": 1}, close=True)
         if self._request is not None:
             self._request.fail(refusal)
@@ -409,38 +326,17 @@ class HTTPChannel:
 
     def _account(self) -> bool:
         """Borrow for what is kept here, or give back; return False when so much is not left."""
-        held = len(self._waiting)
+        held = 0 if self._waiting is None else self._waiting.held
         if self._request is not None:
             held += len(self._request.early)
-        wanted = max(held - ALLOWANCE, 0)
-        more = wanted - self._borrowed
-        if more and not self.proven:
-            self._borrowed = wanted
-            return self.gateway.strangers.hold(self, wanted)
-        if more > 0:
-            if not self.gateway.budget.borrow(more):
-                return False
-        elif more:
-            self.gateway.budget.give_back(-more)
-        self._borrowed = wanted
-        return True
-
-    def _give_back(self) -> None:
-        """Borrow nothing, until it is looked at next."""
-        borrowed, self._borrowed = self._borrowed, 0
-        if not borrowed:
-            return
-        if self.proven:
-            self.gateway.budget.give_back(borrowed)
-        else:
-            self.gateway.strangers.hold(self, 0)
+        return self._loan.cover(self, held)
 
     def _settle(self) -> None:
         """Read from the user exactly when there is somewhere to put it."""
         blocked = (
             self._queued
-            or len(self._waiting) - self._at > PIPELINED
-            or (self.body_pending and (self._take_body is None or self._taker_full))
+            or (self._waiting is not None and self._waiting.too_much)
+            or (self._body is not None and self._body.blocked)
         )
         if blocked != self._paused and not self._closing:
             self._paused = blocked
@@ -463,19 +359,19 @@ class HTTPChannel:
         self._age = 0
         if self._request is not None:
             self._request.drained()
-        elif self._waiting and not (self._serving or self._closing or self._queued):
-            self._serve(bytes(self._waiting), self._at)
+        elif self._waiting is not None and not (self._serving or self._closing or self._queued):
+            self._serve(*self._waiting.take())
 
     def closed(self, reason: Exception) -> None:
         """See `tower.pipes.Receiver.closed`."""
         self._closing = True
         request, self._request = self._request, None
-        self._take_body = None  # it leads back here
         if request is not None:
             request.abandon()
-        self._waiting, self._at = b"", 0
+        self._body = None  # its taker leads back here
+        self._waiting = None
         self._account()
-        self._leave()
+        self.session.leave()
         self.gateway.forget(self)
 
     # Ends
@@ -489,7 +385,7 @@ class HTTPChannel:
     def close(self) -> None:
         """Close when everything is sent."""
         self._closing = True
-        self._waiting, self._at = b"", 0
+        self._waiting = None
         self._account()
         self._age = 0
         self.connection.close()
@@ -526,10 +422,14 @@ class HTTPChannel:
                 self.connection.abort()
         elif self._request is not None:
             self._request.tick(age)
-        elif self._waiting:
+        elif self._waiting is not None:
             if age > limits.head:
                 self._reject(Refusal(408, "the head of the request came too slowly", close=True))
         elif age > (limits.idle if self._served else limits.first_byte) or (
             self.last and self._lifetime > limits.stranger
         ):
             self.close()
+
+
+def _refusal(e: BadHead | BadBody) -> Refusal:
+    return Refusal(e.code, str(e), close=True)

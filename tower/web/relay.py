@@ -57,13 +57,14 @@ class ProxyClientFactory:
             rest = target[len(prefix) :]
             simple = rest.startswith(b"/") and target.startswith(prefix)
             target = rest if simple else relative_target(target, prefix)
-        plain = relay.plain
-        if plain:
+        plain, session = relay.plain, channel.session
+        if identity is not session.identity or relay.cluster != session.cluster:
             channel.enter(identity, relay.cluster)
+        if plain:
             bearer = fields.bearer
             lines = plain_fields(fields, relay.target, bearer=bearer is None or not identity.spent(bearer))
         else:
-            lines = channel.enter_with(fields, identity, relay.cluster)
+            lines = session.write(fields)
             if request.entry is not None and (told := request.entry.header):
                 lines = b"%b%b\r\n" % (lines[:-2], told)
         self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)

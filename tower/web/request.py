@@ -142,7 +142,7 @@ class Request:
     @property
     def certificate(self) -> bytes | None:
         """The certificate that the user showed and proved, DER, or None."""
-        return self.channel.certificate
+        return self.channel.peer.certificate
 
     @property
     def request_id(self) -> str:
@@ -336,7 +336,7 @@ class Request:
         """Log it; what strangers cause is summed up."""
         channel = self.channel
         line = "request {id} from {peer}: {code} {text}"
-        fields = {"id": self.request_id, "peer": channel.address, "code": code, "text": text}
+        fields = {"id": self.request_id, "peer": channel.peer.address, "code": code, "text": text}
         if channel.proven:
             self._log.info(line, **fields)
         else:
