@@ -166,7 +166,7 @@ class NodeTests(harness.TowerTestCase, WordsTestCase):
         backend = Backend(self.folder, "alpha")
         self.addCleanup(backend.program.stop)
         backend.start()
-        key = self.tower.state / "node-files" / "key"
+        key = self.tower.node_files / "key"
         key.parent.mkdir(mode=0o700, exist_ok=True)
         key.touch(0o600)
         key.write_bytes(

@@ -125,8 +125,8 @@ class HostileProxyTestCase(SynchronousTestCase):
     def accepted(self) -> RawPeer:
         """Return the agent's next tunnel, authenticated."""
         while True:
-            peer = self.bench.proxy.accept()
             try:
+                peer = self.bench.proxy.accept()
                 peer.authenticate()
             except (Gone, ConnectionError):
                 continue  # it had given up this one while nobody took it

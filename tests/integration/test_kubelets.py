@@ -191,7 +191,7 @@ class KubeletTests(SynchronousTestCase):
         self.assertEqual(answer.status, 403)
         self.assertIn(
             f'nodes "{self.hosts[0]}" is forbidden: User "jane" cannot create resource "nodes/proxy" '
-            'in API group "" at the cluster scope: the test says so',
+            'in API group "" at the cluster scope: the API server reports: "the test says so"',
             message(answer.body),
         )
         self.assertEqual(self.jane.get("/targets/kubelet/n9/pods").status, 404)
