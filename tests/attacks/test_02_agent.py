@@ -162,7 +162,7 @@ class HostileProxyTestCase(SynchronousTestCase):
         self.assertEqual(answer[0], 403, name)
         status = json.loads(answer[1])
         self.assertEqual((status["kind"], status["code"]), ("Status", 403))
-        self.assertIn(f'nobody act as "{name}"', status["message"])
+        self.assertIn(f'not allow users to act as "{name}"', status["message"])
         self.assertIn(f"--allow-system-identity {name}", status["message"])
 
 

@@ -42,4 +42,4 @@ class OldAgentTests(OldAgentTestCase):
                 with self.assertRaises(Refusal) as caught:
                     rewrite(f"GET /api HTTP/1.1\r\n{lines}Host: x\r\n\r\n".encode(), False)
                 self.assertEqual(caught.exception.code, 403)
-                self.assertIn(f'nobody act as "{name}"', str(caught.exception))
+                self.assertIn(f'not allow users to act as "{name}"', str(caught.exception))

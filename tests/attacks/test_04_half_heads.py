@@ -91,7 +91,7 @@ class HeadTests(SynchronousTestCase):
             channel.deliver(HALF)
         self.assertLessEqual(self.unfinished.held, CAPACITY)
         for channel, upstream in streams[-3:]:
-            self.assertIn("no room", self.refused(channel, upstream, 503))
+            self.assertIn("no memory", self.refused(channel, upstream, 503))
         for channel, upstream in streams[:-3]:
             self.assertEqual(channel.taken(), b"")
             channel.deliver(b"\r\n\r\n")

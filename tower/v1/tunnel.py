@@ -24,7 +24,7 @@ from tower.web.upstream import Rewrite
 _KUBESPHERE_PORT = 80
 
 #: Why nobody acts as these through an old agent.
-_NO_SYSTEM = "agents of kubesphere-v1 cannot say whom they lend themselves to, so nobody acts as those"
+_NO_SYSTEM = "no option allows it for agents of kubesphere-v1"
 
 _HAS_PORT = re.compile(r"(?:\[[^\]]*\]|[^:\]]*):[0-9]+")
 
