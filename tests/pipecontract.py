@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.receivers import Recorder
-from tower.pipes import Pipe
+from tower.net.pipes import Pipe
 
 #: More sends than any pipe here takes before it is full.
 MANY = 20_000

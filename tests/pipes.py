@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tower.pipes import Buffer, Receiver
+from tower.net.pipes import Buffer, Receiver
 
 
 class FakePipe:

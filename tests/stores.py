@@ -8,7 +8,8 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.records import (
+from tower.store import RING, IStore, MemoryStore
+from tower.store.records import (
     RECORD_LIMIT,
     Create,
     Delete,
@@ -25,7 +26,6 @@ from tower.records import (
     Update,
     Value,
 )
-from tower.store import RING, IStore, MemoryStore
 
 
 class StoreContract(TestCase):

@@ -8,8 +8,8 @@ from pathlib import Path
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.agentoptions import AGENT_KEY, Options
-from tower.publishedkeys import PUBLISHED_AUTHORITIES
+from tower.member.options import AGENT_KEY, Options
+from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
 
 HOST_KEY = "--host-key=SHA256:" + "A" * 43
 ANYBODY = "--insecure-v1-any-host-key"

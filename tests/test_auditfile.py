@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.auditfile import RotatingFile
+from tower.store.audit_file import RotatingFile
 
 NOON = 1_795_348_800.0  # 2026-11-22T12:00:00Z
 DAY = 86_400.0

@@ -11,8 +11,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.auditfile import RotatingFile, StandardOutput
-from tower.auditlog import (
+from tower.control.proxy_options import Options
+from tower.options import OptionError
+from tower.store.audit_file import RotatingFile, StandardOutput
+from tower.store.audit_log import (
     GATHERING,
     LARGEST_BACKLOG,
     PATIENCE,
@@ -21,8 +23,6 @@ from tower.auditlog import (
     AuditLog,
     open_audit_log,
 )
-from tower.options import OptionError
-from tower.proxyoptions import Options
 
 
 class FakeFile:

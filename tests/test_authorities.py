@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.trust import DAY, NOW, authority, below, common_name, pair, rsa_authority, signed
-from tower.authorities import given_authority, own_authority
 from tower.errors import ConfigurationError
-from tower.pki import Authority, pem_of_key
-from tower.statedir import StateDir
+from tower.trust.authorities import given_authority, own_authority
+from tower.trust.pki import Authority, pem_of_key
+from tower.trust.statedir import StateDir
 
 #: The certificate whose key is ``certs/ca.key`` in KubeSphere Tower's repository.
 PUBLISHED = """\

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.backlog import Backlog
+from tower.net.send_queue import Backlog
 
 
 class BacklogTests(SynchronousTestCase):

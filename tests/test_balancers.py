@@ -11,9 +11,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.sockets import SocketReactor, socket_pair
-from tower.balancers import PATIENCE, Arrival, Balancers, read_networks
-from tower.proxyprotocol import Origin
-from tower.slots import REMINDER, Slots
+from tower.net.connection_slots import REMINDER, Slots
+from tower.net.load_balancers import PATIENCE, Arrival, Balancers, read_networks
+from tower.net.proxy_protocol import Origin
 
 HEADER = b"PROXY TCP4 192.0.2.7 10.0.0.1 4711 8443\r\n"
 HELLO = b"\x16\x03\x01hello"

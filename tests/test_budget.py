@@ -7,7 +7,7 @@ import random
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.budget import StrangersBudget
+from tower.net.budget import StrangersBudget
 
 
 class FakeStranger:

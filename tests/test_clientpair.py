@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.test_pinning import Pair, issue, pem
-from tower.clientpair import load_pair
+from tower.net.tls.client_certificate import load_pair
 
 
 class LoadPairTests(SynchronousTestCase):

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from tower.clock import TimeOfDay, count_steadily
+from tower.reactor.clock import TimeOfDay, count_steadily
 
 
 class Timing(ReactorBase):

@@ -8,8 +8,8 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodes.members import SPEC
-from tower.cluster import Cluster, Condition, Live, MemberFacts, decode, encode, timestamp, to_object
-from tower.records import Record
+from tower.clusters.cluster import Cluster, Condition, Live, MemberFacts, decode, encode, timestamp, to_object
+from tower.store.records import Record
 
 ALPHA = Cluster(
     "alpha",

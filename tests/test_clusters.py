@@ -9,10 +9,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.stores import HeldStore
 from tower.clusters import Cluster, Clusters
-from tower.credentials import Credentials
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.jointokens import JoinTokens
-from tower.records import Expired
+from tower.store.records import Expired
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0

@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.sockets import SocketReactor
-from tower.connecting import ConnectFailed, connect
+from tower.net.connecting import ConnectFailed, connect
 
 
 class Resolver:

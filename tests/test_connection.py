@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.receivers import BufferRecorder, Recorder
 from tests.sockets import SocketReactor, socket_pair, take
-from tower.connection import STALLED, Connection, ConnectionEnded
-from tower.slots import Slots
+from tower.net.connection import STALLED, Connection, ConnectionEnded
+from tower.net.connection_slots import Slots
 
 BULK = random.Random(1).randbytes(1 << 20)
 

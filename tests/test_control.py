@@ -9,21 +9,21 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availability
 from tower.clusters import Clusters
-from tower.credentials import Credentials
-from tower.jointokens import JoinTokens
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.ssh_spec import SSHSpec
+from tower.clusters.v1_tokens import V1Tokens, id_of_token
+from tower.control.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availability
+from tower.control.revocation import Revocation
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.access import MemberAccesses
-from tower.nodes.spec import SSHSpec
-from tower.periodic import periodic
-from tower.revocation import Revocation
+from tower.reactor.periodic import periodic
 from tower.store import MemoryStore
+from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
-from tower.v1.tokens import V1Tokens, id_of_token
-from tower.vault import Vault
-from tower.web.identity import Authenticator
-from tower.web.sessions import Sessions
+from tower.web.access.authentication import Authenticator
+from tower.web.access.sessions import Sessions
 
 NOW = 1_800_000_000.0
 

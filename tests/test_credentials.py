@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.stores import HeldStore
 from tower.clusters import Clusters
-from tower.credentials import REMEMBERED, Credential, Credentials
+from tower.clusters.credentials import REMEMBERED, Credential, Credentials
 from tower.errors import Conflict, Invalid, NotFound, TowerError
 
 #: A moment in 2026, s.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.freed import WORTH, FreedMemory
+from tower.reactor.memory import WORTH, FreedMemory
 
 PIECE = 60_000  # B, below what malloc asks the system for by itself
 PIECES = 2_000

@@ -28,11 +28,11 @@ from zope.interface.verify import verifyObject
 
 from tests.pipes import FakePipe
 from tests.trust import authority
-from tower.connecting import ConnectFailed
 from tower.endpoint import DescriptionInvalid, FrontDoorEndpoint, parse_description
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
-from tower.web.streamclient import Way
+from tower.net.connecting import ConnectFailed
+from tower.streamclient import Way
 from twisted.plugins import tower_plugins
 
 SERVER = "https://tower.example.org:8443/clusters/alpha"

@@ -7,7 +7,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.health import HealthService
+from tower.member.health_page import HealthService
 
 
 @define

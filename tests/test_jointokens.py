@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.stores import HeldStore
 from tower.clusters import Clusters
+from tower.clusters.join_tokens import KEY_LIMIT, MAX_TTL, MAX_USES, REMEMBERED, TOKEN_LIMIT, JoinTokens
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
-from tower.jointokens import KEY_LIMIT, MAX_TTL, MAX_USES, REMEMBERED, TOKEN_LIMIT, JoinTokens
-from tower.records import Create
+from tower.store.records import Create
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0

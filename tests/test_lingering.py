@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.sockets import SocketReactor, socket_pair, take
-from tower.lingering import LINGER, Lingering
+from tower.net.lingering_close import LINGER, Lingering
 
 
 class LingeringTests(SynchronousTestCase):

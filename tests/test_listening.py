@@ -14,13 +14,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair, take
-from tower.balancers import Balancers, read_networks
-from tower.connection import Connection
-from tower.lingering import LINGER
-from tower.listening import PAUSE, REMINDER, Admission, ConnectionFactory, Port
-from tower.pipes import Receiver
-from tower.process import RESERVE
-from tower.slots import Slots
+from tower.net.connection import Connection
+from tower.net.connection_slots import Slots
+from tower.net.lingering_close import LINGER
+from tower.net.listening import PAUSE, REMINDER, Admission, ConnectionFactory, Port
+from tower.net.load_balancers import Balancers, read_networks
+from tower.net.pipes import Receiver
+from tower.reactor.process import RESERVE
 
 GONE = ("192.0.2.1", 1234)
 

@@ -20,10 +20,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.test_pinning import family, issue, pem, server_context
 from tower.errors import ConfigurationError
+from tower.kube.apiserver import Member, client_context, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member, client_context, in_cluster_access
-from tower.pki import pem_of_key
-from tower.tls import TLSSession
+from tower.net.tls.session import TLSSession
+from tower.trust.pki import pem_of_key
 
 
 class MemberTests(SynchronousTestCase):

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.news import DELAY, FEW, MANY, PERIOD, News, Summary
+from tower.reactor.log_batch import DELAY, FEW, MANY, PERIOD, News, Summary
 
 
 class NewsTests(SynchronousTestCase):

@@ -29,7 +29,7 @@ from tower.options import (
     read_port_range,
     secret,
 )
-from tower.verbosity import syslog_observer
+from tower.options.log_levels import syslog_observer
 
 
 class Options(EnvironmentOptions):

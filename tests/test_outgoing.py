@@ -12,14 +12,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.test_unfinished import FakeStream
-from tower.budget import Budget
-from tower.conch.opening import Incoming, StreamRefused, TunnelLost
-from tower.conch.tunnel import STREAM
-from tower.connecting import ConnectFailed
-from tower.member import Member
-from tower.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
-from tower.policy import HeadPolicy, Target, Targets
-from tower.web.unfinished import UNUSED
+from tower.conch.connection.channel_open import Incoming, StreamRefused, TunnelLost
+from tower.conch.tunnel.tunnel import STREAM
+from tower.kube.apiserver import Member
+from tower.kube.head_policy import HeadPolicy, Target, Targets
+from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
+from tower.member.unfinished_heads import UNUSED
+from tower.net.budget import Budget
+from tower.net.connecting import ConnectFailed
 
 
 @define

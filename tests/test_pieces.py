@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish
 from tests.cloud.pumped import CountingClock
-from tower.pieces import PIECE, in_pieces
+from tower.reactor.cooperate import PIECE, in_pieces
 
 
 class PiecesTests(SynchronousTestCase):

@@ -12,9 +12,9 @@ from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.sockets import HOST, SocketReactor, client_context, server_context, socket_pair, take
 from tests.tlspipes import Ends
-from tower.connection import Connection
-from tower.pipes import Pipe
-from tower.tlsconnection import TLSConnection
+from tower.net.connection import Connection
+from tower.net.pipes import Pipe
+from tower.net.tls.connection import TLSConnection
 
 
 class ConnectionTests(pipecontract.PipeContract):

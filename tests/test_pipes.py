@@ -15,8 +15,8 @@ from tests.conch.muxes import MuxPair
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair, take
-from tower.connection import Connection
-from tower.pipes import Buffer, Splice, join
+from tower.net.connection import Connection
+from tower.net.pipes import Buffer, Splice, join
 
 
 class SpliceTests(SynchronousTestCase):

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.trust import DAY, NOW, authority, below, der, rsa_authority
 from tower.errors import ConfigurationError, Invalid
-from tower.pki import CLOCK_SKEW, audience, ca_hash, general_names
+from tower.trust.pki import CLOCK_SKEW, audience, ca_hash, general_names
 
 
 class ClientCertificateTests(SynchronousTestCase):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.clientkey import ClientKey, KeyUnusable
-from tower.conch.knownhosts import KnownHosts
-from tower.nodes.listing import ListingFailed, file_nodes
-from tower.nodes.node import Node
-from tower.plainfile import read_plain
+from tower.clusters.node import Node
+from tower.nodes.node_sources import ListingFailed, file_nodes
+from tower.nodes.ssh.client_key import ClientKey, KeyUnusable
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.plain_file import read_plain
 
 
 class ReadTests(SynchronousTestCase):

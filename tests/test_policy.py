@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.policy import (
+from tower.kube.head_policy import (
     CHUNKED,
     KNOWN_FIELDS,
     LONGEST_KNOWN,
@@ -26,7 +26,7 @@ from tower.policy import (
     parse_address,
     parse_target,
 )
-from tower.systemidentities import SystemIdentities
+from tower.kube.system_identities import SystemIdentities
 
 EVERY = SystemIdentities(allow_all=True)
 LINE = b"GET /api/v1/pods?limit=500 HTTP/1.1\r\n"

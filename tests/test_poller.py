@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from tests.sockets import SocketReactor, socket_pair
-from tower.poller import GATHERED, LINGER, Poller
+from tower.reactor.poller import GATHERED, LINGER, Poller
 
 
 class Descriptor:

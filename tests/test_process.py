@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.process import (
+from tower.reactor.process import (
     RESERVE,
     are_scarce,
     forget_variable,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.proxyoptions import Options
+from tower.control.proxy_options import Options
 
 
 class OptionsTests(SynchronousTestCase):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.proxyprotocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin, crc32c
+from tower.net.proxy_protocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin, crc32c
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 V4 = ipaddress.IPv4Address("192.0.2.7").packed + ipaddress.IPv4Address("10.0.0.1").packed

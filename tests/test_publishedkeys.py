@@ -13,16 +13,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.test_authorities import PUBLISHED
 from tests.trust import authority, below, common_name, rsa_authority, signed
-from tower import publishedkeys
 from tower.errors import ConfigurationError
-from tower.pki import public_key_hash
-from tower.publishedkeys import (
+from tower.net.tls import published_authorities
+from tower.net.tls.published_authorities import (
     PUBLISHED_AUTHORITIES,
     is_published,
     refuse_published,
     refuse_published_in_system,
     trust_system,
 )
+from tower.trust.pki import public_key_hash
 
 GOOD = authority("good").pem
 
@@ -34,7 +34,7 @@ class RefusePublishedTests(SynchronousTestCase):
         """Publish the key of one authority."""
         self.leaked = rsa_authority()
         self.patch(
-            publishedkeys,
+            published_authorities,
             "PUBLISHED_AUTHORITIES",
             PUBLISHED_AUTHORITIES | {public_key_hash(self.leaked.certificate)},
         )
@@ -102,7 +102,7 @@ class RefusePublishedTests(SynchronousTestCase):
     def test_key_hash(self) -> None:
         """The hash is the one of the SubjectPublicKeyInfo, whatever the certificate's version and key."""
         for each in (authority(), rsa_authority(), below(rsa_authority())):
-            hashes = list(publishedkeys._key_hashes(each.pem))
+            hashes = list(published_authorities._key_hashes(each.pem))
             self.assertEqual(hashes, [public_key_hash(one) for one in each.certificates])
 
 
@@ -114,8 +114,8 @@ class SystemTests(SynchronousTestCase):
         self.folder = Path(self.mktemp())
         self.folder.mkdir()
         (self.folder / "good.pem").write_bytes(GOOD)
-        publishedkeys._first_published.cache_clear()
-        self.addCleanup(publishedkeys._first_published.cache_clear)
+        published_authorities._first_published.cache_clear()
+        self.addCleanup(published_authorities._first_published.cache_clear)
 
     def environment(self, **names: Path) -> None:
         """Have the environment name these."""
@@ -139,7 +139,7 @@ class SystemTests(SynchronousTestCase):
         os.mkfifo(self.folder / "a-pipe")
         self.environment(SSL_CERT_FILE=self.folder / "good.pem", SSL_CERT_DIR=self.folder)
         refuse_published_in_system()
-        publishedkeys._first_published.cache_clear()
+        published_authorities._first_published.cache_clear()
         (self.folder / "0a1b2c3d.0").write_text(PUBLISHED)
         error = self.assertRaises(ConfigurationError, refuse_published_in_system)
         self.assertIn(str(self.folder / "0a1b2c3d.0"), str(error))

@@ -10,16 +10,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.tunnels import MemoryPipe, carry_all
 from tests.test_control import Bench
-from tower.budget import Budget
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import NoRoom
-from tower.conch.transport import AgentRefused, ClientTransport
-from tower.conch.tunnel import Tunnel
-from tower.reception import Reception
-from tower.slots import Slots
-from tower.tunnelplaces import PATIENCE, TunnelPlaces
-from tower.web.frames import FrameReader, FrameWriter
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import NoRoom
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.tunnels.limits import PATIENCE, TunnelPlaces
+from tower.v2.acceptor import Reception
+from tower.v2.hello import AgentHello
+from tower.v2.transport import AgentRefused, ClientTransport
+from tower.websocket.frames import FrameReader, FrameWriter
 
 
 class Agent:

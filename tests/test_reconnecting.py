@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.limits import NoRoom
-from tower.reconnecting import Reconnecting
-from tower.web.dial import Backoff, DialFailed
+from tower.conch.transport.limits import NoRoom
+from tower.member.reconnecting import Reconnecting
+from tower.websocket.dialer import Backoff, DialFailed
 
 
 class FakeTunnel:

@@ -8,12 +8,13 @@ from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower import agent, policy, proxy
+from tower import agent, proxy
 from tower.errors import ConfigurationError
-from tower.headfields import CheckedFields
-from tower.policy import HeadPolicy, Refusal, Rewritten, Upstream
-from tower.selftest import check_head_policy
-from tower.systemidentities import SystemIdentities
+from tower.kube import head_policy
+from tower.kube.head_fields import CheckedFields
+from tower.kube.head_policy import HeadPolicy, Refusal, Rewritten, Upstream
+from tower.kube.self_test import check_head_policy
+from tower.kube.system_identities import SystemIdentities
 
 
 class Everything(HeadPolicy):
@@ -74,7 +75,7 @@ class SelfTestTests(SynchronousTestCase):
     def test_programs(self) -> None:
         """Neither program starts where the check is broken: it ends with one line and has touched nothing."""
         for name, module in (("tower-agent", agent), ("tower-proxy", proxy)):
-            with patch.object(policy, "check_fields", anybody):
+            with patch.object(head_policy, "check_fields", anybody):
                 error = self.assertRaises(SystemExit, module.makeService, {}, object())
             self.assertRegex(str(error), f"^{name}: the check of requests does not work on Python ")
             self.assertNotIn("\n", str(error))

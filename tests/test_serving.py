@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.trust import DAY, authority, below, client_context, der, rsa_authority, shake
 from tower.errors import ConfigurationError
-from tower.pki import Authority
-from tower.serving import LIFETIME, STATE_FILE, Serving, serving_names
-from tower.statedir import StateDir
+from tower.trust.pki import Authority
+from tower.trust.serving_certificate import LIFETIME, STATE_FILE, Serving, serving_names
+from tower.trust.statedir import StateDir
 
 
 class FullDisk(StateDir):

@@ -9,8 +9,8 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
-from tower.slotmetrics import SlotsCollector
-from tower.slots import REMINDER, Slot, Slots, prove, source_of
+from tower.control.connection_metrics import SlotsCollector
+from tower.net.connection_slots import REMINDER, Slot, Slots, prove, source_of
 
 
 class Holder:

@@ -22,11 +22,11 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests import stores
 from tower.clusters import Clusters
+from tower.clusters.v1_tokens import V1Tokens
 from tower.errors import ConfigurationError
-from tower.records import Create, Expired, RecordMissing, StoreFailed, Update
-from tower.sqlite import BACKLOG, SQLiteStore
-from tower.sqlitefile import APPLICATION_ID, SCHEMA
-from tower.v1.tokens import V1Tokens
+from tower.store.records import Create, Expired, RecordMissing, StoreFailed, Update
+from tower.store.sqlite import BACKLOG, SQLiteStore
+from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
 
 reactor = cast(IReactorFromThreads, global_reactor)
 

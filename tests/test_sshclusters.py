@@ -10,13 +10,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodes.members import SERVER, SPEC, by_certificate, by_token
 from tests.stores import HeldStore
 from tower.clusters import Cluster, Clusters
+from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.node import Node
 from tower.errors import Conflict, Invalid, TowerError
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.access import MemberAccesses
-from tower.nodes.knownnodes import KnownNodes
-from tower.nodes.node import Node
-from tower.records import KINDS, OF_CLUSTERS
-from tower.vault import Vault, VaultError
+from tower.nodes.remembered_nodes import KnownNodes
+from tower.store.records import KINDS, OF_CLUSTERS
+from tower.trust.vault import Vault, VaultError
 
 
 class SSHClustersTests(SynchronousTestCase):

@@ -12,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.statedir import FILE_LIMIT, StateDir
+from tower.trust.statedir import FILE_LIMIT, StateDir
 
 
 class StateDirTests(SynchronousTestCase):

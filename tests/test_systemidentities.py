@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import Invalid
-from tower.systemidentities import (
+from tower.kube.system_identities import (
     ADMINISTRATORS,
     AUTHENTICATED,
     NAME_LIMIT,

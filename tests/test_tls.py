@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.sockets import HOST, client_context, server_context
-from tower.tls import IDLE_RECORDS, PIECE, TLSEnded, TLSSession
+from tower.net.tls.session import IDLE_RECORDS, PIECE, TLSEnded, TLSSession
 
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 BULK = random.Random(2).randbytes(PIECE)

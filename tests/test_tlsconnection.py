@@ -21,10 +21,10 @@ from tests.sockets import (
     socket_pair,
     take,
 )
-from tower.connection import STALLED, ConnectionEnded
-from tower.lingering import LINGER
-from tower.tls import TLSSession
-from tower.tlsconnection import TLS_TURNS, TLSConnection, TLSFailed
+from tower.net.connection import STALLED, ConnectionEnded
+from tower.net.lingering_close import LINGER
+from tower.net.tls.connection import TLS_TURNS, TLSConnection, TLSFailed
+from tower.net.tls.session import TLSSession
 
 BULK = random.Random(3).randbytes(3 << 20)
 

@@ -13,10 +13,10 @@ from twisted.internet.defer import CancelledError
 from tests.receivers import Recorder
 from tests.sockets import HOST, client_context
 from tests.tlspipes import VERSIONS, Ends, Server
-from tower.conch.opening import TunnelLost
-from tower.resumption import LOOKS, Resumption
-from tower.tlshandshake import HANDSHAKE_TIMEOUT, TLSHandshake
-from tower.tlspipe import TLSPipe
+from tower.conch.connection.channel_open import TunnelLost
+from tower.net.tls.resumption import LOOKS, Resumption
+from tower.tunnels.tls_handshake import HANDSHAKE_TIMEOUT, TLSHandshake
+from tower.tunnels.tls_pipe import TLSPipe
 
 
 class HandshakeTests(Ends):

@@ -14,11 +14,11 @@ from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.sockets import HOST, client_context
 from tests.tlspipes import VERSIONS, Ends, Server
-from tower.resumption import Resumption
-from tower.tls import UNSAID, TLSSession
-from tower.tlsconnection import TLSFailed
-from tower.tlshandshake import TLSHandshake
-from tower.tlspipe import TLSPipe
+from tower.net.tls.connection import TLSFailed
+from tower.net.tls.resumption import Resumption
+from tower.net.tls.session import UNSAID, TLSSession
+from tower.tunnels.tls_handshake import TLSHandshake
+from tower.tunnels.tls_pipe import TLSPipe
 
 BULK = random.Random(5).randbytes(3 << 20)
 

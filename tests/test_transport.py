@@ -21,8 +21,8 @@ from zope.interface.verify import verifyObject
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair, take
-from tower.connection import Connection
-from tower.transport import PipeTransport
+from tower.net.connection import Connection
+from tower.net.pipe_transport import PipeTransport
 
 
 class Noting(Protocol):

@@ -6,8 +6,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.limits import TooManyTunnels
-from tower.tunnelplaces import ASSURED, PATIENCE, Entrance, TunnelPlaces
+from tower.conch.transport.limits import TooManyTunnels
+from tower.tunnels.limits import ASSURED, PATIENCE, Entrance, TunnelPlaces
 
 
 class FakeSSH:

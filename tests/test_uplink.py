@@ -11,16 +11,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, HOST_KEY, Gate
 from tests.pipes import FakePipe
-from tower.budget import Budget
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
-from tower.conch.tunnel import Tunnel
-from tower.outgoing import Outgoing
-from tower.statedir import StateDir
-from tower.uplink import HostKeys, Identity, Uplink
-from tower.web.dial import Dialer, DialFailed, NotSpoken
-from tower.web.frames import FrameReader, FrameWriter
+from tower.conch.transport.keys import KeyPair
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.member.outgoing import Outgoing
+from tower.net.budget import Budget
+from tower.trust.statedir import StateDir
+from tower.v2.hello import AgentHello
+from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
+from tower.v2.uplink import HostKeys, Identity, Uplink
+from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.frames import FrameReader, FrameWriter
 
 OTHER = "SHA256:" + "A" * 43
 NOW = 1_800_000_000.0  # s since the epoch

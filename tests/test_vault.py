@@ -10,7 +10,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.vault import Vault, VaultError, new_key
+from tower.trust.vault import Vault, VaultError, new_key
 
 SECRET = b"hush, a secret\0with a zero"
 

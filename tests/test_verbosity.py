@@ -15,7 +15,7 @@ from twisted.python.log import textFromEventDict
 from twisted.python.syslog import SyslogObserver
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.verbosity import log_output, observer, read_modules, read_verbosity, syslog_observer
+from tower.options.log_levels import log_output, observer, read_modules, read_verbosity, syslog_observer
 
 
 class VerbosityTests(SynchronousTestCase):

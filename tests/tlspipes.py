@@ -10,11 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.muxes import KIND, MuxPair
 from tests.receivers import Recorder
 from tests.sockets import HOST, client_context, server_context
-from tower.conch.channel import Channel
-from tower.connecting import ConnectFailed
-from tower.tls import PIECE, TLSEnded, TLSSession
-from tower.tlshandshake import TLSHandshake
-from tower.tlspipe import TLSPipe
+from tower.conch.connection.channel import Channel
+from tower.net.connecting import ConnectFailed
+from tower.net.tls.session import PIECE, TLSEnded, TLSSession
+from tower.tunnels.tls_handshake import TLSHandshake
+from tower.tunnels.tls_pipe import TLSPipe
 
 #: Those in which tickets come with the handshake, and behind it.
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from tower.pki import Authority, Issued, SigningKey, moment, pem_of_key, self_signed
+from tower.trust.pki import Authority, Issued, SigningKey, moment, pem_of_key, self_signed
 
 #: When the tests take place, s since the epoch (2023-11-14).
 NOW = 1_700_000_000.0

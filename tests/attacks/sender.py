@@ -13,9 +13,9 @@ from twisted.internet import reactor as _reactor
 
 from tests.receivers import Recorder
 from tests.sockets import server_context
-from tower.connection import Connection
-from tower.listening import listen
-from tower.pipes import Receiver
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import Receiver
 
 reactor: Any = _reactor
 

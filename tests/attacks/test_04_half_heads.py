@@ -18,10 +18,10 @@ from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, REFUSE, RawPee
 from tests.integration.test_hostile_proxy import REQUEST, opening
 from tests.pipes import FakePipe
 from tests.web.test_upstreamend import api_server, passed, request
-from tower.budget import Budget
-from tower.policy import HeadPolicy
-from tower.web.unfinished import CAPACITY, PATIENCE, UNUSED, Unfinished
-from tower.web.upstreamend import AgentEnd
+from tower.kube.head_policy import HeadPolicy
+from tower.member.apiserver_relay import AgentEnd
+from tower.member.unfinished_heads import CAPACITY, PATIENCE, UNUSED, Unfinished
+from tower.net.budget import Budget
 
 MIB = 2**20
 MANY = 2000

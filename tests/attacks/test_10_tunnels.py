@@ -16,8 +16,8 @@ from tests.integration.programs import Program, script, wait_for
 from tests.integration.raw_peer import Gone, RawPeer, agent_peer
 from tests.integration.relay import Relay
 from tests.integration.test_cuts import FLEET, arguments_for
-from tower.conch.keys import load_or_create
-from tower.statedir import StateDir
+from tower.conch.transport.keys import load_or_create
+from tower.trust.statedir import StateDir
 
 from .case import AttackTestCase
 

@@ -14,8 +14,8 @@ from tests.integration.backends import Backend
 from tests.integration.person import Answer
 from tests.integration.programs import wait_for
 from tests.integration.raw_peer import Gone, RawPeer, agent_peer, open_socket
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
+from tower.conch.transport.keys import KeyPair
+from tower.v2.hello import AgentHello
 
 from .cleanliness import HOSTILE, WORSE, unfit
 

@@ -17,8 +17,8 @@ from tests.integration.backends import Backend
 from tests.integration.programs import wait_for
 from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
 from tests.integration.threaded import ThreadedServer
-from tower.conch.hello import LONGEST_TEXT, AgentHello, ProxyHello
 from tower.escaping import LONGEST_SAID, LONGEST_VERSION
+from tower.v2.hello import LONGEST_TEXT, AgentHello, ProxyHello
 
 from .cleanliness import WORSE, unfit
 

@@ -11,8 +11,8 @@ from tests.fuzz.engine import attempt
 from tests.fuzz.targets import TARGETS
 from tests.web.gatewaykit import Kit, get
 from tower.errors import Forbidden
+from tower.web.gateway.request import DISCARD_LIMIT, Request
 from tower.web.outcome import Outcome, Response
-from tower.web.request import DISCARD_LIMIT, Request
 
 #: What the fuzzer found, and by which chance it was cut.
 FOUND = (

@@ -16,9 +16,9 @@ from tests.web.apikit import ApiTestCase
 from tower.cli import main
 from tower.cli.client import Client
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
-from tower.web.api import Call
+from tower.kube.status import refusal_of, status_object
+from tower.web.api.dispatch import Call
 from tower.web.outcome import Response
-from tower.web.status import refusal_of, status_object
 
 
 class FakeResponse:

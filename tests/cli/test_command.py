@@ -12,7 +12,7 @@ from tests.cli.clikit import CommandTestCase, FakeConnection, FakeResponse
 from tests.trust import NOW
 from tests.web.apikit import HOST_KEY, FakeTunnel
 from tower import __version__
-from tower.web.issuing import Published
+from tower.web.api.issuer import Published
 
 FINGERPRINT = "SHA256:a/b+c"
 

@@ -13,7 +13,7 @@ from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
 from tower.cli.forward import Credential
 from tower.kube.kubeconfig import KubeAccess
-from tower.web.streamclient import way_of
+from tower.streamclient import way_of
 
 
 class CredentialTests(CommandTestCase):

@@ -13,12 +13,12 @@ from attrs import evolve
 from tests.cli.clikit import CommandTestCase
 from tests.nodes.members import SERVER, by_certificate, by_token
 from tests.trust import NOW
-from tower.cluster import Cluster
-from tower.kube.selfcontained import self_contained
-from tower.nodes.node import Node
-from tower.nodes.pins import Pins
-from tower.nodes.spec import SSHSpec
-from tower.nodes.status import NodeStatus, SSHStatus
+from tower.clusters.cluster import Cluster
+from tower.clusters.node import Node
+from tower.clusters.node_status import NodeStatus, SSHStatus
+from tower.clusters.ssh_spec import SSHSpec
+from tower.kube.flatten import self_contained
+from tower.nodes.host_key_pins import Pins
 
 KEY = "SHA256:" + "k" * 43
 

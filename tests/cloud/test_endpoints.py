@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cloud.configtext import ConfigText
-from tower.cloud.endpoints import read_url
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.sections import Section
+from tower.cloud.config.text import ConfigText
+from tower.cloud.config.urls import read_url
 from tower.cloud.errors import CloudConfigError
-from tower.cloud.gcfg import parse
-from tower.cloud.sections import Section
 
 from .asking import logged
 

@@ -6,9 +6,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.aws.kit import public_key
+from tower.cloud.config.public_key import BadPublicKey, read_public_key
 from tower.cloud.errors import CloudError
-from tower.cloud.fanout import Failed, describe, fan_out, together
-from tower.cloud.publickey import BadPublicKey, read_public_key
+from tower.cloud.http.fan_out import Failed, describe, fan_out, together
 
 
 class FanOutTest(SynchronousTestCase):

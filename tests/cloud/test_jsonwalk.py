@@ -9,10 +9,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http_headers import Headers
 
-from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudError
-from tower.cloud.jsonwalk import ANY, EACH, Path, walk
-from tower.cloud.shapes import Shape
+from tower.cloud.http.answer import Answer
+from tower.cloud.http.json_shape import Shape
+from tower.cloud.http.json_stream import ANY, EACH, Path, walk
 
 LIST: dict[Path, Shape] = {(): dict, ("items",): list, ("items", EACH): {"n": int}, ("next",): str}
 SCOPES: dict[Path, Shape] = {

@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.polling import NotInTimeError, poll
+from tower.cloud.http.polling import NotInTimeError, poll
 
 from .asking import finish, started_clock
 

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.cloud.gce.test_provider import GCETestCase
 from tests.cloud.openstack.test_provider import OpenStackTestCase
 from tower.cloud.errors import CloudError
-from tower.cloud.shapes import Shape, fits
+from tower.cloud.http.json_shape import Shape, fits
 
 from .asking import finish
 from .standins.rest import Ask, Fault, Reply

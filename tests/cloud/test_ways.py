@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionPool
 
 from tests.pipes import FakePipe
-from tower.cloud.ways import Ways
-from tower.connecting import ConnectFailed
 from tower.errors import ConfigurationError
+from tower.net.connecting import ConnectFailed
+from tower.net.proxied_endpoints import Ways
 
 PROXY = "http://jane:secret@squid.example:3128"
 

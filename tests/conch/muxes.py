@@ -8,11 +8,11 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.receivers import Recorder
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.messages import DATA_OFFSET, LONGEST_DATA
-from tower.conch.mux import Mux
-from tower.conch.opening import Incoming
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.connection.messages import DATA_OFFSET, LONGEST_DATA
+from tower.conch.connection.mux import Mux
+from tower.net.budget import Budget
 
 KIND = b"stream@tower.kubesphere.io"
 

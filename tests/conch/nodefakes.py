@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tower.nodes.node import Node
+from tower.clusters.node import Node
 
 
 class FakeChannel:

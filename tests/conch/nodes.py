@@ -15,24 +15,24 @@ from twisted.internet.task import Clock
 from tests.conch.pairs import HOST_KEY
 from tests.conch.test_signatures import KEYS, PRIVATE
 from tests.conch.tunnels import MemoryPipe
-from tower.budget import Budget
-from tower.conch.bare import BARE
-from tower.conch.channel import Channel
-from tower.conch.clientkey import ClientKey
-from tower.conch.enrol import MSG_USERAUTH_REQUEST
-from tower.conch.fields import Fields
-from tower.conch.hostkeys import AnyHostKey, HostKeys
-from tower.conch.keys import ED25519
-from tower.conch.limits import Limits
-from tower.conch.messages import REFUSE
-from tower.conch.nodetunnel import Login, NodeTunnel
-from tower.conch.opening import Incoming
-from tower.conch.server import USERAUTH, Server
-from tower.conch.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
-from tower.conch.tunnel import Tunnel
-from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
-from tower.nodes.node import Node
-from tower.pipes import Splice
+from tower.clusters.node import Node
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.connection.messages import REFUSE
+from tower.conch.connection.server import USERAUTH, Server
+from tower.conch.transport.fields import Fields
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.limits import Limits
+from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.unframed import BARE
+from tower.net.budget import Budget
+from tower.net.pipes import Splice
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
+from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.v2.enrol import MSG_USERAUTH_REQUEST
+from tower.v2.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 NODE = Node("192.0.2.7", 22, name="n1")
 EVERY_SIGNATURE = b",".join(name for names in SIGNATURES.values() for name in names)

@@ -11,12 +11,12 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.secure import SecureTransport
-from tower.conch.transport import ClientTransport, ServerTransport
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Limits
+from tower.conch.transport.transport import SecureTransport
 from tower.errors import Unauthorized
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
 
 HOST_KEY = KeyPair.generate()
 AGENT_KEY = KeyPair.generate()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import Any
 
-from tower.budget import Budget
-from tower.conch.window import ALONE, BASE, Window
+from tower.conch.connection.window import ALONE, BASE, Window
+from tower.net.budget import Budget
 
 #: Packets of the senders, B.
 _PACKET = 64 * 1024

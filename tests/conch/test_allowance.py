@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.allowance import Allowance
+from tower.conch.transport.rate_limit import Allowance
 
 
 class AllowanceTests(SynchronousTestCase):

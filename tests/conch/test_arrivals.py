@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.arrivals import Arrivals
-from tower.conch.packets import ClearOpener, ClearSealer, PacketTooLong
-from tower.conch.versions import SSH_2
+from tower.conch.transport.handshake_buffer import Arrivals
+from tower.conch.transport.packets import ClearOpener, ClearSealer, PacketTooLong
+from tower.conch.transport.versions import SSH_2
 
 
 class ArrivalsTests(SynchronousTestCase):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.bare import BARE
-from tower.web.frames import CLOSE
+from tower.conch.tunnel.unframed import BARE
+from tower.websocket.frames import CLOSE
 
 
 class BareTests(SynchronousTestCase):

@@ -16,10 +16,10 @@ from twisted.conch.ssh.keys import FingerprintFormats, Key
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.test_signatures import KEYS, PRIVATE
-from tower.conch.clientkey import ClientKey, KeyUnusable
-from tower.conch.keys import ED25519
-from tower.conch.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, verify
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, verify
 from tower.errors import ConfigurationError
+from tower.nodes.ssh.client_key import ClientKey, KeyUnusable
 
 FORMS = (PrivateFormat.OpenSSH, PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL)
 

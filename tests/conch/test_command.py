@@ -15,12 +15,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.nodes import FarNode, NodeServer, failure
 from tests.conch.test_signatures import KEYS
-from tower.conch.command import LARGEST_OUTPUT, RunFailed, SessionFailed, run_ssh_command
-from tower.conch.fields import Fields
-from tower.conch.hostkeys import AnyHostKey
-from tower.conch.keys import ED25519
-from tower.conch.nodetunnel import OpenFailed
-from tower.connecting import ConnectFailed
+from tower.conch.transport.fields import Fields
+from tower.conch.transport.keys import ED25519
+from tower.net.connecting import ConnectFailed
+from tower.nodes.ssh.command import LARGEST_OUTPUT, RunFailed, SessionFailed, run_ssh_command
+from tower.nodes.ssh.host_keys import AnyHostKey
+from tower.nodes.tunnels.tunnel import OpenFailed
 
 Result = tuple[bytes, bytes, int]
 REFUSED = ConnectFailed("refused", "n1:22: connection refused")

@@ -6,10 +6,10 @@ from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY
-from tower.conch import enrol
-from tower.conch.enrol import NotAccepted, method_of, publickey_request, read_claim
-from tower.conch.fields import Malformed
-from tower.conch.keys import KeyPair
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.keys import KeyPair
+from tower.v2 import enrol
+from tower.v2.enrol import NotAccepted, method_of, publickey_request, read_claim
 
 SESSION = b"s" * 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.fields import Fields, Malformed
+from tower.conch.transport.fields import Fields, Malformed
 
 MESSAGE = b"\0\0\0\3a,b\1\0\0\0\7\0\0\0\0rest"
 

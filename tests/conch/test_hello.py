@@ -6,8 +6,8 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.fields import Malformed
-from tower.conch.hello import LONGEST_HELLO, AgentHello, ProxyHello
+from tower.conch.transport.fields import Malformed
+from tower.v2.hello import LONGEST_HELLO, AgentHello, ProxyHello
 
 
 class HelloTests(SynchronousTestCase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.inbox import Inbox
+from tower.conch.connection.receive_queue import Inbox
 
 
 class InboxTests(SynchronousTestCase):

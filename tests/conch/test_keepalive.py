@@ -8,8 +8,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.test_requests import Sent
-from tower.conch.keepalive import Keepalive
-from tower.conch.requests import ConnectionService
+from tower.conch.connection.global_requests import ConnectionService
+from tower.conch.connection.keepalive import Keepalive
 
 
 class KeepaliveTests(SynchronousTestCase):

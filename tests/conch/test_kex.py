@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from twisted.conch.ssh.common import MP, NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.fields import Malformed
-from tower.conch.kex import (
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.kex import (
     EXCHANGES,
     STRICT_CLIENT,
     STRICT_SERVER,

@@ -8,8 +8,8 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.keys import Key
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.fields import Malformed
-from tower.conch.keys import KeyPair, checked_fingerprint, fingerprint, load_or_create, verify
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.keys import KeyPair, checked_fingerprint, fingerprint, load_or_create, verify
 from tower.errors import ConfigurationError
 
 # Made by ssh-keygen -t ed25519; the fingerprint is what ssh-keygen -l prints for it.

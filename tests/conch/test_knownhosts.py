@@ -13,11 +13,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, HOST_KEY
 from tests.conch.test_signatures import KEYS
-from tower.conch.hostkeys import AnyHostKey, HostKeyRefused, HostKeyUnknown, preferring
-from tower.conch.keys import ED25519
-from tower.conch.knownhosts import LARGEST, KnownHosts, parse_line
-from tower.conch.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
-from tower.nodes.node import Node
+from tower.clusters.node import Node
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown, preferring
+from tower.nodes.ssh.known_hosts import LARGEST, KnownHosts, parse_line
 
 NODE = Node("h1.example.org")
 ODD = Node("h1.example.org", 2222)

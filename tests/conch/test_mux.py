@@ -13,8 +13,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.muxes import KIND, MuxEnd, MuxPair
 from tests.receivers import Recorder
-from tower.conch.channel import Channel
-from tower.conch.messages import (
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import (
+    KNOWN_CODES,
+    BadMessage,
+    Incoming,
+    StreamRefused,
+    TunnelLost,
+    parse_string,
+)
+from tower.conch.connection.messages import (
     ADJUST,
     CLOSE,
     CONFIRM,
@@ -29,8 +37,7 @@ from tower.conch.messages import (
     SHORTEST_PACKET,
     SUCCESS,
 )
-from tower.conch.opening import KNOWN_CODES, BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
-from tower.conch.window import BASE
+from tower.conch.connection.window import BASE
 from tower.errors import PeerError
 
 

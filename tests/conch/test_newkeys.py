@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from twisted.conch.ssh.transport import SSHCiphers, SSHTransportBase
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.ciphers import CIPHERS
-from tower.conch.kex import EXCHANGES
-from tower.conch.newkeys import NewKeys, derived
-from tower.conch.packets import LONGEST_PACKET
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.kex import EXCHANGES
+from tower.conch.transport.newkeys import NewKeys, derived
+from tower.conch.transport.packets import LONGEST_PACKET
 
 
 class NewKeysTests(SynchronousTestCase):

@@ -11,16 +11,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.nodes import EVERY_SIGNATURE, NODE, FarNode, extensions, failure
 from tests.conch.test_signatures import KEYS
 from tests.receivers import Recorder
-from tower.conch.ciphers import CIPHERS
-from tower.conch.clientkey import ClientKey
-from tower.conch.fields import Malformed
-from tower.conch.hostkeys import AnyHostKey, HostKeyRefused, mismatch, preferring
-from tower.conch.keys import ED25519
-from tower.conch.limits import Disconnected
-from tower.conch.nodeauth import AuthRefused, read_extensions, signatures_for
-from tower.conch.nodeclient import NodeTransport, NothingInCommon
-from tower.conch.nodetunnel import NodeTunnel, OpenFailed
-from tower.conch.signatures import (
+from tower.clusters.node import Node
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.limits import Disconnected
+from tower.conch.transport.signatures import (
     ECDSA_P256,
     ECDSA_P384,
     RSA,
@@ -29,7 +25,11 @@ from tower.conch.signatures import (
     SIGNATURES,
 )
 from tower.errors import PeerError
-from tower.nodes.node import Node
+from tower.nodes.ssh.auth import AuthRefused, read_extensions, signatures_for
+from tower.nodes.ssh.client import NodeTransport, NothingInCommon
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, mismatch, preferring
+from tower.nodes.tunnels.tunnel import NodeTunnel, OpenFailed
 
 
 class Remembering(AnyHostKey):

@@ -9,11 +9,11 @@ from twisted.internet.error import ConnectionDone
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.nodes import FarNode
-from tower.conch.limits import Disconnected
-from tower.conch.nodeends import HungUp, ended, not_let_in
-from tower.conch.nodetunnel import OpenFailed
-from tower.connection import ConnectionEnded
+from tower.conch.transport.limits import Disconnected
 from tower.errors import PeerError
+from tower.net.connection import ConnectionEnded
+from tower.nodes.ssh.failures import HungUp, ended, not_let_in
+from tower.nodes.tunnels.tunnel import OpenFailed
 
 #: What a connection's end is told by.
 DONE = ConnectionEnded("both sides are done")

@@ -15,16 +15,16 @@ from tests.conch.nodes import NODE, FarNode
 from tests.conch.test_signatures import KEYS
 from tests.conch.tunnels import MemoryPipe
 from tests.receivers import Recorder
-from tower.conch.channel import Channel
-from tower.conch.clientkey import KeyUnusable
-from tower.conch.keys import ED25519
-from tower.conch.limits import HandshakeTimeout
-from tower.conch.nodetunnel import NodeTunnel, NotOpened, OpenFailed
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.conch.signatures import RSA
-from tower.conch.tended import PeerDead
-from tower.connecting import ConnectFailed
-from tower.nodes.node import Node
+from tower.clusters.node import Node
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import StreamRefused, TunnelLost
+from tower.conch.connection.liveness import PeerDead
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.limits import HandshakeTimeout
+from tower.conch.transport.signatures import RSA
+from tower.net.connecting import ConnectFailed
+from tower.nodes.ssh.client_key import KeyUnusable
+from tower.nodes.tunnels.tunnel import NodeTunnel, NotOpened, OpenFailed
 
 
 class TunnelTestCase(SynchronousTestCase):

@@ -13,10 +13,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.nodefakes import FakeFleet, FakeTunnel
-from tower.conch.nodedial import MOST_NODES as MOST_ASKED
-from tower.conch.nodedial import NODE_TIMEOUT, SILENCE, TIMEOUT
-from tower.conch.nodeplace import Place
-from tower.conch.nodetunnels import (
+from tower.clusters.node import Node
+from tower.clusters.node_status import NodeStatus
+from tower.conch.connection.channel_open import StreamRefused, TunnelLost
+from tower.errors import ConfigurationError
+from tower.nodes.tunnels.dial import MOST_NODES as MOST_ASKED
+from tower.nodes.tunnels.dial import NODE_TIMEOUT, SILENCE, TIMEOUT
+from tower.nodes.tunnels.slot import Place
+from tower.nodes.tunnels.tunnels import (
     CHECK_TIMEOUT,
     CLOSING,
     HEALTH_PERIOD,
@@ -25,10 +29,6 @@ from tower.conch.nodetunnels import (
     NodeTunnels,
     NoTunnels,
 )
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.errors import ConfigurationError
-from tower.nodes.node import Node
-from tower.nodes.status import NodeStatus
 
 A, B, C, D = (Node(f"192.0.2.{number}", name=name) for number, name in enumerate("abcd", 1))
 

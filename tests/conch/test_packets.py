@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.ciphers import CIPHERS, KEY_SIZES, make_opener, make_sealer
-from tower.conch.messages import LONGEST_DATA
-from tower.conch.packets import (
+from tower.conch.connection.messages import LONGEST_DATA
+from tower.conch.transport.ciphers import CIPHERS, KEY_SIZES, make_opener, make_sealer
+from tower.conch.transport.packets import (
     LONGEST_PACKET,
     OVERHEAD,
     BadPacket,

@@ -10,8 +10,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import Mux, raiser
-from tower.conch.fields import Malformed
-from tower.conch.requests import BURST, PENDING, ConnectionService, RequestRefused, Unanswered
+from tower.conch.connection.global_requests import (
+    BURST,
+    PENDING,
+    ConnectionService,
+    RequestRefused,
+    Unanswered,
+)
+from tower.conch.transport.fields import Malformed
 from tower.errors import PeerError
 
 

@@ -15,9 +15,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import HOST_KEY, Gate, Mux, Pair, Wire, raiser
-from tower.conch.ciphers import CIPHERS
-from tower.conch.kex import STRICT_CLIENT, make_kexinit
-from tower.conch.limits import (
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.kex import STRICT_CLIENT, make_kexinit
+from tower.conch.transport.limits import (
     EXCHANGE_WORTH,
     EXCHANGES_A_SECOND,
     EXCHANGES_AT_ONCE,
@@ -27,10 +27,10 @@ from tower.conch.limits import (
     Limits,
     NoRoom,
 )
-from tower.conch.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
-from tower.conch.secure import SecureTransport
-from tower.conch.transport import ServerTransport
+from tower.conch.transport.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
+from tower.conch.transport.transport import SecureTransport
 from tower.errors import PeerError
+from tower.v2.transport import ServerTransport
 
 VERSION = b"SSH-2.0-Test\r\n"
 DATA = 94

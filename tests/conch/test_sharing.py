@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.budget import Budget
-from tower.conch.messages import ALWAYS_FITS, LONGEST_DATA
-from tower.conch.sharing import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, Company, Sharing
-from tower.conch.window import ALONE, SHARED, Window
+from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, Company, Sharing
+from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
+from tower.conch.connection.window import ALONE, SHARED, Window
+from tower.net.budget import Budget
 
 ROUND_TRIP = 0.1
 

@@ -7,10 +7,9 @@ from twisted.conch.ssh.common import MP, NS
 from twisted.conch.ssh.keys import Key
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.clientkey import ClientKey
-from tower.conch.fields import Malformed
-from tower.conch.keys import ED25519
-from tower.conch.signatures import (
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.signatures import (
     ECDSA_P256,
     ECDSA_P384,
     ECDSA_P521,
@@ -23,6 +22,7 @@ from tower.conch.signatures import (
     sign,
     verify,
 )
+from tower.nodes.ssh.client_key import ClientKey
 
 DATA = b"what is signed"
 PRIVATE: dict[bytes, PrivateKey] = {

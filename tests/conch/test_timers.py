@@ -8,7 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.timers import STEP, Deadline, Timers, Wheel, within
+from tower.reactor.timers import STEP, Deadline, Timers, Wheel, within
 
 
 class TimersTests(SynchronousTestCase):

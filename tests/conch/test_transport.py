@@ -13,14 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, HOST_KEY, Gate, Mux, Pair, Wire
 from tower import __version__
-from tower.conch.hello import AgentHello, ProxyHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Closed, HandshakeTimeout
-from tower.conch.requests import RequestRefused
-from tower.conch.tended import PeerDead
-from tower.conch.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn
-from tower.conch.userauth import UserAuthClient
+from tower.conch.connection.global_requests import RequestRefused
+from tower.conch.connection.liveness import PeerDead
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Closed, HandshakeTimeout
 from tower.errors import PeerError
+from tower.v2.hello import AgentHello, ProxyHello
+from tower.v2.transport import AgentRefused, ClientTransport, HostKeyMismatch, NotLetIn
+from tower.v2.userauth import UserAuthClient
 
 TOKEN = "tower-SECRET"
 

@@ -17,20 +17,20 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.tunnels import Refragmenter, TunnelPair
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair
-from tower.conch.bare import BARE
-from tower.conch.channel import Channel
-from tower.conch.ciphers import CIPHERS
-from tower.conch.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
-from tower.conch.kex import OutOfOrder
-from tower.conch.limits import Closed, Disconnected, Limits
-from tower.conch.opening import TunnelLost
-from tower.conch.outlet import LARGEST_BACKLOG
-from tower.conch.packets import BadPacket
-from tower.conch.tunnel import Tunnel
-from tower.conch.window import ALONE, BASE
-from tower.connection import Connection, ConnectionEnded
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import TunnelLost
+from tower.conch.connection.window import ALONE, BASE
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.kex import OutOfOrder
+from tower.conch.transport.limits import Closed, Disconnected, Limits
+from tower.conch.transport.packets import BadPacket
+from tower.conch.tunnel.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
+from tower.conch.tunnel.outlet import LARGEST_BACKLOG
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.unframed import BARE
 from tower.errors import PeerError
-from tower.web.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter
+from tower.net.connection import Connection, ConnectionEnded
+from tower.websocket.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter
 
 BULK = random.Random(6).randbytes(1 << 20)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.turns import Turn, Turns
+from tower.nodes.tunnels.limiter import Turn, Turns
 
 
 class TurnsTests(SynchronousTestCase):

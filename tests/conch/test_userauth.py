@@ -10,10 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, Gate
 from tests.conch.test_enrol import enrol_request
-from tower.conch.enrol import Claim, publickey_request
-from tower.conch.keys import KeyPair
-from tower.conch.userauth import REQUESTS, UserAuthClient, UserAuthServer
+from tower.conch.transport.keys import KeyPair
 from tower.errors import PeerError, Unauthorized
+from tower.v2.enrol import Claim, publickey_request
+from tower.v2.userauth import REQUESTS, UserAuthClient, UserAuthServer
 
 SESSION = b"s" * 32
 FAILED = (51, NS(b"publickey,enrol@tower.kubesphere.io") + b"\0")

@@ -9,11 +9,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.pairs import AGENT_KEY, HOST_KEY
 from tests.conch.test_knownhosts import key_line
-from tower.conch.hostkeys import HostKeyRefused, HostKeyRevoked, HostKeyUnknown
-from tower.conch.keys import ED25519
-from tower.conch.knownhosts import KnownHosts
-from tower.conch.usualhosts import UsualHosts
-from tower.nodes.node import Node
+from tower.clusters.node import Node
+from tower.conch.transport.keys import ED25519
+from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyRevoked, HostKeyUnknown
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.nodes.ssh.usual_hosts import UsualHosts
 
 NODE = Node("h1")
 RIGHT, OTHER = HOST_KEY.blob, AGENT_KEY.blob

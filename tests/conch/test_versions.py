@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.versions import OURS, take_version
+from tower.conch.transport.versions import OURS, take_version
 from tower.errors import PeerError
 
 

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.paths import Path
-from tower.budget import Budget
-from tower.conch.sharing import LEAST
-from tower.conch.window import ALONE, BASE, QUIET, SHARED, Window, WindowOverrun
+from tower.conch.connection.fairness import LEAST
+from tower.conch.connection.window import ALONE, BASE, QUIET, SHARED, Window, WindowOverrun
+from tower.net.budget import Budget
 
 MB = 1e6
 GIGABIT = 125 * MB  # B/s

@@ -10,17 +10,17 @@ from twisted.internet.task import Clock
 
 from tests.conch.pairs import AGENT_KEY, HOST_KEY, Gate
 from tests.receivers import Recorder
-from tower.budget import Budget
-from tower.conch.bare import BARE
-from tower.conch.channel import Channel
-from tower.conch.hello import AgentHello
-from tower.conch.limits import Limits
-from tower.conch.opening import Incoming
-from tower.conch.transport import ClientTransport, ServerTransport
-from tower.conch.tunnel import Tunnel
-from tower.pipes import Buffer, Receiver
-from tower.web.frames import BINARY, CONTINUATION, PING, Control, FrameReader, FrameWriter
-from tower.web.masks import mask
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.transport.limits import Limits
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.unframed import BARE
+from tower.net.budget import Budget
+from tower.net.pipes import Buffer, Receiver
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
+from tower.websocket.frames import BINARY, CONTINUATION, PING, Control, FrameReader, FrameWriter
+from tower.websocket.masks import mask
 
 
 class MemoryPipe:

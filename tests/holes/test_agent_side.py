@@ -19,10 +19,10 @@ from tests.test_agent import line
 from tests.web.gatewaykit import get
 from tests.web.test_pinning import family, issue, pem
 from tower.agent import Options, makeService
-from tower.connecting import ConnectFailed
+from tower.kube.apiserver import Member, in_cluster_access
+from tower.kube.head_policy import Target
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member, in_cluster_access
-from tower.policy import Target
+from tower.net.connecting import ConnectFailed
 
 API = b"/clusters/alpha/api"
 STREAM = (b"Connection: Upgrade", b"Upgrade: tower-stream")

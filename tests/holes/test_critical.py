@@ -20,12 +20,12 @@ from tests.test_authorities import PUBLISHED
 from tests.trust import NOW, authority, pair
 from tests.web.gatewaykit import get
 from tower.agent import Agent, Options, makeService
-from tower.authorities import given_authority
-from tower.conch.opening import StreamRefused
+from tower.conch.connection.channel_open import StreamRefused
 from tower.errors import ConfigurationError
-from tower.pki import public_key_hash
-from tower.publishedkeys import PUBLISHED_AUTHORITIES
-from tower.records import KINDS
+from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
+from tower.store.records import KINDS
+from tower.trust.authorities import given_authority
+from tower.trust.pki import public_key_hash
 
 
 class NobodyTests(HoleTestCase):

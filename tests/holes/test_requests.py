@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
 from tests.web.gatewaykit import get, ok
-from tower.connecting import ConnectFailed
-from tower.outgoing import DIAL_TIMEOUT
+from tower.member.outgoing import DIAL_TIMEOUT
+from tower.net.connecting import ConnectFailed
 
 API = b"/clusters/alpha/api"
 

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from tower.pki import Authority, self_signed
+from tower.trust.pki import Authority, self_signed
 
 from .programs import LOOPBACK, PATIENCE, Program, wait_for
 

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
 
-from tower.lingering import Lingering
+from tower.net.lingering_close import Lingering
 
 reactor: Any = _reactor
 

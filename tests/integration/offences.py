@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from twisted.conch.ssh.common import NS
 
-from tower.conch.packets import LONGEST_PACKET
-from tower.web.frames import CLOSE as CLOSE_FRAME
-from tower.web.frames import TEXT
+from tower.conch.transport.packets import LONGEST_PACKET
+from tower.websocket.frames import CLOSE as CLOSE_FRAME
+from tower.websocket.frames import TEXT
 
 from .raw_peer import (
     ADJUST,

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from benchmarks.processes import build
-from tower.pki import pem_of_key, self_signed
+from tower.trust.pki import pem_of_key, self_signed
 
 from .ports import free_port, is_free
 from .programs import LOOPBACK, PATIENCE, Program, wait_for

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from tower.tls import TLSEnded, TLSSession
+from tower.net.tls.session import TLSEnded, TLSSession
 
 from .person import Person
 

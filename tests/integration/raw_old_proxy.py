@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from tests.v1.proxies import OldProxyEnd
-from tower.conch.requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
+from tower.conch.connection.global_requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
 from tower.v1.config import AgentConfig
 
 from .raw_peer import MAGIC, RawPeer, RawProxy, number

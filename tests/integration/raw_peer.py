@@ -20,11 +20,11 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.transport import ClientTransport, ServerTransport
-from tower.web.agents import TOWER_V2
-from tower.web.frames import BINARY, Control, FrameReader, FrameWriter
+from tower.conch.transport.keys import KeyPair
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
+from tower.websocket.endpoint import TOWER_V2
+from tower.websocket.frames import BINARY, Control, FrameReader, FrameWriter
 
 from .programs import LOOPBACK
 

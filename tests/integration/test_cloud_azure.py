@@ -10,10 +10,10 @@ from twisted.internet.task import deferLater
 from tests.cloud.asking import logged
 from tests.cloud.standins.azure import SECRET, Machine, configuration
 from tests.cloud.standins.azure import Azure as Cloud
-from tower.clock import TimeOfDay
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure, Instances
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
+from tower.reactor.clock import TimeOfDay
 
 from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 

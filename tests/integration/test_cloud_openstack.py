@@ -14,7 +14,7 @@ from twisted.trial.unittest import SkipTest
 
 from tests.cloud.asking import logged
 from tests.cloud.standins.openstack import PASSWORD, OpenStack, Server
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.config import parse_openstack_config
 from tower.cloud.openstack.provider import OpenStackCloud
 

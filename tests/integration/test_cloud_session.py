@@ -19,11 +19,11 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
 from tests.trust import DAY, authority
-from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.exchange import BODY_LIMIT
+from tower.cloud.http.answer import Answer
+from tower.cloud.http.exchange import BODY_LIMIT
 from tower.cloud.session import CloudSession
-from tower.pki import Authority
+from tower.trust.pki import Authority
 
 from .test_ways import NAME, Server, connect_proxy
 

@@ -13,9 +13,9 @@ from twisted.trial.unittest import TestCase
 
 from tests.receivers import Recorder
 from tests.sockets import HOST, client_context, server_context
-from tower.connecting import ConnectFailed, connect
-from tower.connection import Connection
-from tower.listening import listen
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
 
 from .closed_sockets import sockets_closed
 

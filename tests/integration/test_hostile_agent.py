@@ -18,9 +18,9 @@ from pathlib import Path
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.keys import KeyPair
-from tower.conch.packets import LONGEST_PACKET
-from tower.web.frames import PING
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.packets import LONGEST_PACKET
+from tower.websocket.frames import PING
 
 from . import harness
 from .backends import Backend

@@ -16,10 +16,10 @@ from pathlib import Path
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.packets import LONGEST_PACKET
-from tower.outgoing import DIAL_LIMIT
-from tower.web.frames import PING
-from tower.web.http1 import HEAD_LIMIT
+from tower.conch.transport.packets import LONGEST_PACKET
+from tower.http.requests import HEAD_LIMIT
+from tower.member.outgoing import DIAL_LIMIT
+from tower.websocket.frames import PING
 
 from .backends import Backend
 from .harness import PATIENT

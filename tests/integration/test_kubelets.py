@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.trust import common_name
-from tower.clientpair import load_pair
-from tower.pki import Authority, self_signed
+from tower.net.tls.client_certificate import load_pair
+from tower.trust.pki import Authority, self_signed
 
 from .harness import Tower
 from .node_fleet_kit import CLUSTER, NodeFleet, message, wait_until_open

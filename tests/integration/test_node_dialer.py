@@ -24,10 +24,10 @@ from twisted.web.server import Request, Site
 
 from tests.trust import common_name
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
-from tower.nodes.listing import file_nodes
-from tower.nodes.nodeagent import NodeAgent
+from tower.nodes.http_agent import NodeAgent
+from tower.nodes.node_sources import file_nodes
 from tower.nodes.tunneler import SSHTunneler
-from tower.pki import Authority, self_signed
+from tower.trust.pki import Authority, self_signed
 
 from .closed_sockets import sockets_closed
 from .programs import LOOPBACK

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.nodetunnels import HEALTH_PERIOD
+from tower.nodes.tunnels.tunnels import HEALTH_PERIOD
 
 from .conch_list import ALL, CHANGED, FASTER, FEW, ROUNDS
 from .ports import free_port

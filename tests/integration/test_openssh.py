@@ -17,12 +17,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tower.conch.ciphers import CIPHERS
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.connecting import ConnectFailed, connect
-from tower.listening import listen
-from tower.pipes import Splice
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Limits
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.listening import listen
+from tower.net.pipes import Splice
 
 from .closed_sockets import sockets_closed
 from .ports import free_port

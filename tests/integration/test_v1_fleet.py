@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.pki import self_signed
+from tower.trust.pki import self_signed
 
 from .harness import Tower
 from .old_peers import gopeer

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.trust import NOW, authority
 from tower.errors import ConfigurationError
-from tower.kube.access import bearer_token, server_address, tls_context
+from tower.kube.connection_settings import bearer_token, server_address, tls_context
 from tower.kube.kubeconfig import KubeAccess
 
 SERVER = "https://tower.example.org:8443"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
+from tower.kube.flatten import self_contained, warnings_of
 from tower.kube.kubeconfig import YAML_LIMIT, KubeAccess, load_kubeconfig, read_kubeconfig
-from tower.kube.selfcontained import self_contained, warnings_of
 
 TOKEN = KubeAccess("https://10.0.0.1:6443", token="t0ken")
 

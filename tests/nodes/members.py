@@ -6,8 +6,8 @@ import base64
 import json
 
 from tests.trust import NOW, authority
+from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.spec import SSHSpec
 
 #: Words of which nothing may be found anywhere.
 TOKEN = "hush-token-of-the-member"

@@ -15,15 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from tests.nodes.members import AUTHORITY, SERVER, SPEC, TOKEN, by_certificate, by_token, jwt, secrets_of
 from tests.trust import NOW
-from tower.cluster import Cluster, MemberFacts
 from tower.clusters import Clusters
+from tower.clusters.cluster import Cluster, MemberFacts
+from tower.clusters.member_credentials import KIND, LIMIT, MemberAccesses, check_access
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.access import KIND, LIMIT, MemberAccesses, check_access
-from tower.records import StoreFailed
-from tower.sqlite import SQLiteStore
 from tower.store import MemoryStore
-from tower.vault import Vault, new_key
+from tower.store.records import StoreFailed
+from tower.store.sqlite import SQLiteStore
+from tower.trust.vault import Vault, new_key
 
 
 class MemberAccessesTests(SynchronousTestCase):

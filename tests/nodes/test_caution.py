@@ -9,10 +9,10 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.clusters.node import Node
 from tower.errors import TowerError
-from tower.nodes.caution import TIMEOUT, TRIED, cautious
-from tower.nodes.listing import ListingFailed, fixed_nodes
-from tower.nodes.node import Node
+from tower.nodes.node_sources import ListingFailed, fixed_nodes
+from tower.nodes.plausibility import TIMEOUT, TRIED, cautious
 
 OLD = [Node("192.0.2.1"), Node("192.0.2.2")]
 NEW = [Node(f"192.0.2.{number}") for number in range(11, 21)]

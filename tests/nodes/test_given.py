@@ -11,15 +11,15 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
+from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.ssh_spec import SSHSpec
+from tower.clusters.ssh_spec_object import NAMES, PLACE
+from tower.control.default_cluster import OPTIONS, ensure, read_access
+from tower.control.ssh_options import GivenCluster, NodeOptions
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.access import MemberAccesses
-from tower.nodes.given import OPTIONS, ensure, read_access
-from tower.nodes.options import GivenCluster, NodeOptions
-from tower.nodes.spec import SSHSpec
-from tower.nodes.sshobject import NAMES, PLACE
 from tower.store import MemoryStore
-from tower.vault import Vault
+from tower.trust.vault import Vault
 
 ACCESS = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
 SPEC = SSHSpec("core", "/keys/id", nodes=("h1:22",))

@@ -15,15 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.nodes.members import SPEC, by_token
 from tests.stores import HeldStore
 from tower.clusters import Clusters
-from tower.conch.hostkeys import HostKeyRefused
-from tower.conch.keys import fingerprint
-from tower.conch.knownhosts import KnownHosts
+from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.node import Node
+from tower.conch.transport.keys import fingerprint
 from tower.errors import NotFound
-from tower.nodes import pins
-from tower.nodes.access import MemberAccesses
-from tower.nodes.knownnodes import KIND, REMEMBERED, KnownNodes, PinnedHostKeys
-from tower.nodes.node import Node
-from tower.vault import Vault
+from tower.nodes import host_key_pins
+from tower.nodes.remembered_nodes import KIND, REMEMBERED, KnownNodes, PinnedHostKeys
+from tower.nodes.ssh.host_keys import HostKeyRefused
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.trust.vault import Vault
 
 FIRST = Node("10.0.0.11")
 SECOND = Node("10.0.0.12", 2222, "node-2", frozenset({"node-2.example.org", "fd00::2"}))
@@ -118,7 +118,7 @@ class KnownNodesTests(NodesTestCase):
         self.successResultOf(self.clusters.add("beta", ssh=SPEC, access=by_token()))
         self.known.remember([FIRST])
         self.known.pins.learn(FIRST, ED25519)
-        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, pins.KIND)], [{}, {}])
+        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, host_key_pins.KIND)], [{}, {}])
 
     def test_removed_meanwhile(self) -> None:
         """Nor is one that was on its way to the disk then."""
@@ -130,7 +130,7 @@ class KnownNodesTests(NodesTestCase):
         self.successResultOf(self.clusters.remove("beta"))
         self.store.held = held
         self.store.release()
-        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, pins.KIND)], [{}, {}])
+        self.assertEqual([dict(self.store.snapshot(kind)) for kind in (KIND, host_key_pins.KIND)], [{}, {}])
 
 
 class PinsTests(NodesTestCase):
@@ -205,7 +205,7 @@ class PinsTests(NodesTestCase):
 
     def test_bounded(self) -> None:
         """Of too many the one that was learned first is forgotten."""
-        self.patch(pins, "PIN_LIMIT", 3)
+        self.patch(host_key_pins, "PIN_LIMIT", 3)
         nodes = [Node(f"n{number}") for number in range(5)]
         for node in nodes:
             self.known.pins.learn(node, ED25519)

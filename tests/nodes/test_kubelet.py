@@ -16,18 +16,18 @@ from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.test_authorities import PUBLISHED
 from tests.trust import DAY, NOW, authority
-from tower.clientpair import load_pair
-from tower.conch.opening import StreamRefused, TunnelLost
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec import SSHSpec
+from tower.conch.connection.channel_open import StreamRefused, TunnelLost
 from tower.errors import ClusterUnreachable
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.gate import Gate
-from tower.nodes.kubelet import Kubelets
-from tower.nodes.node import Node
-from tower.nodes.nodefiles import Placed
-from tower.nodes.spec import SSHSpec
-from tower.pki import Authority
-from tower.systemidentities import NONE_ALLOWED, SystemIdentities
-from tower.web.status import Refusal
+from tower.kube.status import Refusal
+from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.net.tls.client_certificate import load_pair
+from tower.nodes.apiserver import Gate
+from tower.nodes.kubelets import Kubelets
+from tower.nodes.record_files import Placed
+from tower.trust.pki import Authority
 
 CA = authority("cluster")
 OTHER = authority("kubelets")

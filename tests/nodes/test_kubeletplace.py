@@ -7,9 +7,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.nodes.kubeletplace import KubeletPlaces, inner_addresses
-from tower.nodes.node import Node
+from tower.clusters.node import Node
+from tower.conch.connection.channel_open import StreamRefused, TunnelLost
+from tower.nodes.kubelet_address import KubeletPlaces, inner_addresses
 
 NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))
 

@@ -10,8 +10,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec import ADDRESS_TYPES
 from tower.errors import TowerError
-from tower.nodes.listing import (
+from tower.nodes.node_sources import (
     FILE_LIMIT,
     Lister,
     ListingFailed,
@@ -24,8 +26,6 @@ from tower.nodes.listing import (
     parse_nodes,
     preferred_node,
 )
-from tower.nodes.node import Node
-from tower.nodes.spec import ADDRESS_TYPES
 
 EXTERNAL_ONLY = ("ExternalIP",)
 

@@ -14,11 +14,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import HTTPChannel, HTTPFactory, Request
 
 from tests.pipes import FakePipe
-from tower.conch.opening import StreamRefused
+from tower.conch.connection.channel_open import StreamRefused
 from tower.errors import Invalid
 from tower.escaping import LONGEST_SAID
-from tower.nodes.memberapi import PAGE, MemberAPI, MemberAPIError
-from tower.pipes import Pipe
+from tower.kube.client import PAGE, MemberAPI, MemberAPIError
+from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"
 TOKEN = b"Authorization: Bearer sesame\r\n"

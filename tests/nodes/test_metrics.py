@@ -9,7 +9,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.nodes.metrics import (
+from tower.control.metrics_port import (
     CONNECTIONS,
     IDLE,
     MetricsPort,

@@ -16,7 +16,7 @@ from tests.nodes.test_kubelet import CA, OTHER, KubeletPipe
 from tests.nodes.test_memberapi import Member
 from tests.trust import client_context
 from tower.errors import ClusterUnreachable
-from tower.nodes.nodeagent import CONNECT, HANDSHAKE, IDLE, NodeAgent
+from tower.nodes.http_agent import CONNECT, HANDSHAKE, IDLE, NodeAgent
 
 
 class NodeAgentTests(SynchronousTestCase):

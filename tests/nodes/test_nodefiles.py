@@ -9,12 +9,12 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.beneath import Beneath
+from tower.clusters.ssh_spec import SSHSpec
+from tower.clusters.ssh_spec_object import PATHS
+from tower.control.ssh_options import GivenCluster
 from tower.errors import ConfigurationError, Invalid
-from tower.nodes.nodefiles import NodeFiles
-from tower.nodes.options import GivenCluster
-from tower.nodes.spec import SSHSpec
-from tower.nodes.sshobject import PATHS
+from tower.files import Beneath
+from tower.nodes.record_files import NodeFiles
 
 SPEC = SSHSpec("core", "id", nodes=("a:1",))
 

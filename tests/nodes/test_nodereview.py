@@ -10,9 +10,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ClusterUnreachable
-from tower.nodes.memberapi import MemberAPIError
-from tower.nodes.nodereview import HOLDS, KEPT, REVIEWS, NodeReview, Question, subresource_of
-from tower.web.status import Refusal
+from tower.kube.client import MemberAPIError
+from tower.kube.status import Refusal
+from tower.nodes.access_review import HOLDS, KEPT, REVIEWS, NodeReview, Question, subresource_of
 
 JANE = Question("jane", ("dev", "ops"), "n1", "get", "stats")
 

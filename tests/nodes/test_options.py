@@ -6,7 +6,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.proxyoptions import Options
+from tower.control.proxy_options import Options
 
 BASE = ("--ssh-user=core", "--ssh-keyfile=/keys/id")
 

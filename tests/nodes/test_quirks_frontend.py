@@ -9,9 +9,9 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import Kit
-from tower.agentoptions import Options as AgentOptions
-from tower.proxyoptions import Options as ProxyOptions
-from tower.web.gateway import Limits
+from tower.control.proxy_options import Options as ProxyOptions
+from tower.member.options import Options as AgentOptions
+from tower.web.gateway.gateway import Limits
 
 #: What options are set to, the first that works.
 _VALUES = (

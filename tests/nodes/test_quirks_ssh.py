@@ -11,13 +11,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.nodes import NODE, FarNode
 from tests.conch.test_signatures import KEYS
-from tower.conch.command import run_ssh_command
-from tower.conch.hostkeys import AnyHostKey, HostKeyRefused, HostKeyUnknown
-from tower.conch.keys import ED25519
-from tower.conch.knownhosts import KnownHosts
-from tower.conch.nodetunnel import OpenFailed
-from tower.conch.signatures import RSA
-from tower.connecting import ConnectFailed
+from tower.conch.transport.keys import ED25519
+from tower.conch.transport.signatures import RSA
+from tower.net.connecting import ConnectFailed
+from tower.nodes.ssh.command import run_ssh_command
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.nodes.tunnels.tunnel import OpenFailed
 
 
 class QuirkTests(SynchronousTestCase):

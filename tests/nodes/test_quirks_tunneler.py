@@ -12,13 +12,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.nodefakes import FakeFleet, FakeTunnel
 from tests.nodes.tunnelers import TunnelerCase
 from tests.pipes import FakePipe
-from tower.conch.clientkey import ClientKey
-from tower.conch.nodetunnels import CHECK_TIMEOUT, NodeTunnels
+from tower.clusters.node import Node
 from tower.errors import ClusterUnreachable
 from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
-from tower.nodes.node import Node
+from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.tunneler import TunnelSyncUnhealthy
+from tower.nodes.tunnels.tunnels import CHECK_TIMEOUT, NodeTunnels
 
 
 class QuirkTests(TunnelerCase):

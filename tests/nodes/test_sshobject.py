@@ -12,10 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodes.members import SPEC
 from tower.cloud.registry import cloud_providers
-from tower.errors import Invalid
-from tower.nodes.node import Node
-from tower.nodes.spec import SSHSpec
-from tower.nodes.sshobject import (
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec import SSHSpec
+from tower.clusters.ssh_spec_object import (
     NAMES,
     check_spec,
     from_record,
@@ -24,6 +23,7 @@ from tower.nodes.sshobject import (
     to_object,
     to_record,
 )
+from tower.errors import Invalid
 
 FULL = SSHSpec(
     "core",

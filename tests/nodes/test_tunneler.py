@@ -8,10 +8,10 @@ from zope.interface import implementer
 
 from tests.nodes.tunnelers import LINE, TunnelerCase
 from tower.cloud.errors import NotImplementedByCloud
-from tower.conch.nodetunnels import NoTunnels
+from tower.clusters.node import Node
 from tower.errors import ClusterUnreachable, ConfigurationError
-from tower.nodes.node import Node
 from tower.nodes.tunneler import SSHTunneler, TunnelSyncUnhealthy, cut_user
+from tower.nodes.tunnels.tunnels import NoTunnels
 
 
 @implementer(ILogObserver)

@@ -6,7 +6,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.nodes.until import Until
+from tower.reactor.repeating import Until
 
 
 class UntilTests(SynchronousTestCase):

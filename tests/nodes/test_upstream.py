@@ -18,12 +18,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.nodefakes import FakeFleet
 from tests.nodes.tunnelers import TunnelerCase
 from tests.pipes import FakePipe
-from tower.conch.nodetunnels import NodeTunnels, NoTunnels
-from tower.conch.opening import StreamRefused
+from tower.clusters.node import Node
+from tower.conch.connection.channel_open import StreamRefused
 from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
-from tower.nodes.node import Node
 from tower.nodes.tunneler import TunnelSyncUnhealthy, cut_user
+from tower.nodes.tunnels.tunnels import NodeTunnels, NoTunnels
 
 DAY = 86400
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from attrs import evolve
 
 from tests.nodes.test_knownnodes import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase
-from tower.conch.hostkeys import HostKeyRefused, HostKeyUnknown
-from tower.nodes.node import Node
-from tower.nodes.nodefiles import Placed
-from tower.nodes.spec import SSHSpec
-from tower.nodes.vouching import Vouching
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec import SSHSpec
+from tower.nodes.host_key_policy import Vouching
+from tower.nodes.record_files import Placed
+from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown
 
 
 class VouchingTests(NodesTestCase):

@@ -9,13 +9,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
-from tower.conch.opening import StreamRefused
+from tower.conch.connection.channel_open import StreamRefused
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.gate import Gate
-from tower.nodes.way import NodeWay
-from tower.systemidentities import NONE_ALLOWED, SystemIdentities
-from tower.web.status import Refusal
+from tower.kube.status import Refusal
+from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.nodes.apiserver import Gate
+from tower.nodes.cluster_tunnel import NodeWay
 
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
 

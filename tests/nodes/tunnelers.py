@@ -10,10 +10,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.nodefakes import FakeFleet
-from tower.conch.nodetunnels import NodeTunnels
+from tower.clusters.node import Node
 from tower.errors import ConfigurationError
-from tower.nodes.node import Node
 from tower.nodes.tunneler import SSHTunneler
+from tower.nodes.tunnels.tunnels import NodeTunnels
 
 LINE = b"ssh-ed25519 AAAA\n"
 

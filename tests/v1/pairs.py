@@ -12,14 +12,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.conch.pairs import HOST_KEY, Ends
-from tower.conch.client import Client
-from tower.conch.enrol import CONNECTION, MSG_USERAUTH_REQUEST
-from tower.conch.limits import Limits
-from tower.conch.requests import Answer
-from tower.conch.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.conch.connection.client import Client
+from tower.conch.connection.global_requests import Answer
+from tower.conch.transport.limits import Limits
 from tower.errors import PeerError, Unauthorized
 from tower.v1.config import CLIENT_VERSION, CONFIG, AgentConfig
 from tower.v1.server import V1ServerTransport
+from tower.v2.enrol import CONNECTION, MSG_USERAUTH_REQUEST
+from tower.v2.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 TOKEN = "the-token-of-alpha"
 TOKEN_ID = "v1:0123456789ab"

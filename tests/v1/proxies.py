@@ -11,14 +11,14 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.keys import Key
 from twisted.conch.ssh.service import SSHService
 
-from tower.conch.enrol import MSG_USERAUTH_REQUEST
-from tower.conch.keys import ED25519, KeyPair, fingerprint
-from tower.conch.limits import Limits
-from tower.conch.requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
-from tower.conch.server import Server
-from tower.conch.signatures import ECDSA_P256
-from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.conch.connection.global_requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
+from tower.conch.connection.server import Server
+from tower.conch.transport.keys import ED25519, KeyPair, fingerprint
+from tower.conch.transport.limits import Limits
+from tower.conch.transport.signatures import ECDSA_P256
 from tower.v1.config import CONFIG, PING, SERVER_VERSION
+from tower.v2.enrol import MSG_USERAUTH_REQUEST
+from tower.v2.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 ECDSA_KEY = Key(ec.generate_private_key(ec.SECP256R1()))
 OLD_KEY = KeyPair.generate()

@@ -20,9 +20,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.test_authorities import PUBLISHED
 from tests.web.test_pinning import Pair, family, issue, pem, server_context
 from tower.errors import ConfigurationError
-from tower.tls import TLSSession
+from tower.net.tls.session import TLSSession
 from tower.v1.config import AgentConfig
-from tower.v1.credential import MemberCredential, parse_server
+from tower.v1.member_credential import MemberCredential, parse_server
 
 SECRET = b"s3cret-t0ken"
 

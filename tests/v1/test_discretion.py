@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.v1.config import AgentConfig
-from tower.v1.discretion import LONGEST_SHOWN, Discretion
+from tower.v1.redaction import LONGEST_SHOWN, Discretion
 
 BODY = b"MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0123456789abcdef"
 PEM = b"-----BEGIN PRIVATE KEY-----\n" + BODY[:40] + b"\n" + BODY[40:] + b"\n-----END PRIVATE KEY-----\n"

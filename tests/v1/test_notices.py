@@ -12,9 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.stores import HeldStore
 from tests.test_control import FakeTunnel
 from tower.clusters import Clusters
-from tower.records import StoreFailed
+from tower.store.records import StoreFailed
 from tower.tunnels import Tunnels
-from tower.v1.notices import AGENT_PROTOCOL, Notices
+from tower.v1.warnings import AGENT_PROTOCOL, Notices
 
 #: 2026-09-21T14:13:20Z, s.
 NOW = 1_790_000_000.0

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.test_outgoing import FakeIncoming
-from tower.conch.opening import Incoming
-from tower.connecting import ConnectFailed
+from tower.conch.connection.channel_open import Incoming
+from tower.net.connecting import ConnectFailed
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Address, Registration

@@ -13,18 +13,18 @@ from zope.interface import implementer
 from tests.conch.tunnels import MemoryPipe, carry_all
 from tests.test_control import Bench
 from tests.v1.pairs import GOOD, OldAgent
-from tower.budget import Budget
-from tower.conch.keys import KeyPair
-from tower.conch.requests import RequestRefused, Unanswered
-from tower.conch.tunnel import Tunnel
-from tower.pipes import UNHEARD
-from tower.reception import Reception
-from tower.tunnelplaces import TunnelPlaces
+from tower.clusters.v1_tokens import V1Tokens
+from tower.conch.connection.global_requests import RequestRefused, Unanswered
+from tower.conch.transport.keys import KeyPair
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.net.budget import Budget
+from tower.net.pipes import UNHEARD
+from tower.tunnels.limits import TunnelPlaces
+from tower.v1.acceptor import V1Reception
 from tower.v1.config import CONFIG, AgentConfig
-from tower.v1.reception import V1Reception
-from tower.v1.tokens import V1Tokens
 from tower.v1.tunnel import V1Tunnel
-from tower.web.frames import FrameReader, FrameWriter
+from tower.v2.acceptor import Reception
+from tower.websocket.frames import FrameReader, FrameWriter
 
 
 class Agent(OldAgent):

@@ -11,8 +11,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.stores import HeldStore
 from tower.clusters import Clusters
+from tower.clusters.v1_tokens import KIND, LONGEST, SHORTEST, TOKEN_LIMIT, V1Tokens
 from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
-from tower.v1.tokens import KIND, LONGEST, SHORTEST, TOKEN_LIMIT, V1Tokens
 
 #: A moment in 2026, s.
 NOW = 1_790_000_000.0

@@ -11,18 +11,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.tunnels import MemoryPipe
 from tests.receivers import Recorder
 from tests.v1.proxies import ACCEPTED, OldProxyEnd, Reply, refusal
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.tunnel import Tunnel
-from tower.connection import Connection
+from tower.conch.connection.channel import Channel
+from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import ConfigurationError
+from tower.net.budget import Budget
+from tower.net.connection import Connection
 from tower.v1.client import RegistrationRefused, RegistrationUnanswered
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Address, Registrar, Registration
 from tower.v1.uplink import EitherUplink, NeedsHostKey, V1Uplink
-from tower.web.dial import Dialer, DialFailed, NotSpoken
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.frames import FrameReader, FrameWriter
 
 NOW = 1_800_000_000.0  # s since the epoch
 API_SERVER = b"10.0.0.1:6443"

@@ -15,20 +15,20 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.trust import NOW, authority
 from tower.clusters import Clusters
-from tower.credentials import Credentials
-from tower.jointokens import JoinTokens
-from tower.nodes.access import MemberAccesses
-from tower.nodes.nodefiles import NodeFiles
-from tower.nodes.status import SSHStatus
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.node_status import SSHStatus
+from tower.clusters.v1_tokens import V1Tokens
+from tower.kube.status import Refusal
+from tower.nodes.record_files import NodeFiles
 from tower.store import MemoryStore
+from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
-from tower.v1.tokens import V1Tokens
-from tower.vault import Vault
-from tower.web.api import Call
-from tower.web.issuing import Issuer, Published
+from tower.web.api.dispatch import Call
+from tower.web.api.issuer import Issuer, Published
+from tower.web.api.resources import tower_api
 from tower.web.outcome import Outcome, Response, StreamingResponse
-from tower.web.status import Refusal
-from tower.web.towerapi import tower_api
 
 BASE = "/apis/cluster.kubesphere.io/v1alpha1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"

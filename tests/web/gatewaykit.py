@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.pipes import FakePipe
-from tower.budget import Budget
 from tower.errors import ClusterUnreachable
-from tower.web.gateway import Gateway, Limits
+from tower.net.budget import Budget
+from tower.web.gateway.channel_pool import ChannelPool
+from tower.web.gateway.gateway import Gateway, Limits
+from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
-from tower.web.request import Request
-from tower.web.upstream import ChannelPool
 
 #: The fields that every relayed request of the user below carries behind its own.
 FORWARDING = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nVia: 1.1 tower\r\n"

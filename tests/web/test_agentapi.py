@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.trust import NOW
 from tests.web.apikit import BASE, TABLE, ApiTestCase, FakeTunnel
-from tower.cluster import timestamp
-from tower.v1.tokens import id_of_token
+from tower.clusters.cluster import timestamp
+from tower.clusters.v1_tokens import id_of_token
 
 AGENTS = f"{BASE}/clusters/alpha/agents"
 FINGERPRINT = "SHA256:a/b+c"

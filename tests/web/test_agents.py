@@ -12,8 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
-from tower.pipes import Pipe
-from tower.web.agents import PATIENCE, REMINDER, AgentEndpoint
+from tower.net.pipes import Pipe
+from tower.websocket.endpoint import PATIENCE, REMINDER, AgentEndpoint
 
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 section 1.3
 

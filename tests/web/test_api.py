@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.apikit import BASE, ApiTestCase, decoded
-from tower.web.api import Call, call_of
+from tower.kube.status import Refusal
+from tower.web.api.dispatch import Call, call_of
 from tower.web.outcome import Response
-from tower.web.status import Refusal
 
 
 @define

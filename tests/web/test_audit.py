@@ -14,16 +14,16 @@ from tests.web.gatewaykit import IDENTITY, FakeUser, Kit, get, ok
 from tests.web.test_identity import Issues, issue
 from tower.clusters import Clusters
 from tower.store import MemoryStore
-from tower.web.audit import Audit
-from tower.web.auditformats import AGENT_LIMIT, FORMATS
-from tower.web.chain import user_chain
-from tower.web.gateway import Gateway
-from tower.web.identity import ANYBODY, Authenticator
-from tower.web.kubesphereport import KubeSpherePort
+from tower.web.access.admission_cache import Rights
+from tower.web.access.audit import Audit
+from tower.web.access.audit_formats import AGENT_LIMIT, FORMATS
+from tower.web.access.authentication import ANYBODY, Authenticator
+from tower.web.access.filters import user_chain
+from tower.web.gateway.gateway import Gateway
+from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay, Response, StreamingResponse
-from tower.web.request import Request
-from tower.web.router import ClusterPort
-from tower.web.standing import Rights
+from tower.web.ports.kubesphere_port import KubeSpherePort
+from tower.web.ports.router import ClusterPort
 
 NOON = 1_795_348_800.25
 STAMP = "2026-11-22T12:00:00.250000Z"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.bodies import CHUNK_LINE_LIMIT, TRAILER_LIMIT, BadBody, ChunkedBody
+from tower.http.bodies import CHUNK_LINE_LIMIT, TRAILER_LIMIT, BadBody, ChunkedBody
 
 
 class ChunkedBodyTests(SynchronousTestCase):

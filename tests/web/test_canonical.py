@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import Forbidden, Invalid
-from tower.web.canonical import forwarding_lines, identity_lines, plain_fields, write_fields
-from tower.web.http1 import Fields
+from tower.http.requests import Fields
+from tower.kube.canonical_head import forwarding_lines, identity_lines, plain_fields, write_fields
 
 
 class IdentityTests(SynchronousTestCase):

@@ -12,17 +12,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
-from tower.credentials import Credential, Credentials
+from tower.clusters.credentials import Credential, Credentials
+from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import Forbidden, NotFound, TowerError, Unauthorized
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.access import MemberAccesses
-from tower.nodes.spec import SSHSpec
+from tower.kube.status import Refusal
 from tower.store import MemoryStore
-from tower.vault import Vault
-from tower.web.chain import Chain, user_chain
-from tower.web.identity import Authenticator, Identity
+from tower.trust.vault import Vault
+from tower.web.access.authentication import Authenticator, Identity
+from tower.web.access.filters import Chain, user_chain
 from tower.web.outcome import Relay
-from tower.web.status import Refusal
 
 RELAY = Relay("alpha", b"/clusters/alpha")
 NOW = 1_700_000_000.0

@@ -8,11 +8,11 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.apikit import BASE, TABLE, ApiTestCase, FakeTunnel, decoded
-from tower.cluster import timestamp
+from tower.clusters.cluster import timestamp
 from tower.errors import Invalid
-from tower.records import StoreFailed
-from tower.web.clusterobject import merge, read_wish, unknown_fields
-from tower.web.issuing import Published
+from tower.store.records import StoreFailed
+from tower.web.api.cluster_object import merge, read_wish, unknown_fields
+from tower.web.api.issuer import Published
 from tower.web.outcome import Response
 
 CLUSTERS = f"{BASE}/clusters"

@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.store import MemoryStore
-from tower.web.clusterproxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesDoors, OpenDoors
-from tower.web.kubesphereport import KUBESPHERE_PORT_OPEN, KubeSphereDoors
+from tower.web.ports.cluster_proxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesDoors, OpenDoors
+from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSphereDoors
 
 
 class FakeGateway:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import Kit, get, ok
-from tower.web.bodies import BadBody, ChunkedBody
-from tower.web.confinement import ACTS_ON_ORIGIN, ORIGIN_FIELDS, TRAILERS, confined, confined_cookie
+from tower.http.bodies import BadBody, ChunkedBody
+from tower.web.gateway.confinement import ACTS_ON_ORIGIN, ORIGIN_FIELDS, TRAILERS, confined, confined_cookie
 
 SCOPE = b"/clusters/alpha"
 PATH = b"/clusters/alpha/apps/shop/cart"

@@ -15,13 +15,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.test_pinning import family, server_context
-from tower.connecting import ConnectFailed
-from tower.tls import TLSSession
-from tower.web.byproxy import LONGEST_HEAD
-from tower.web.clientsocket import LONGEST_ANSWER
-from tower.web.dial import ANSWER_TIMEOUT, Backoff, Dialer, DialFailed, NotSpoken
-from tower.web.pinning import key_hash
-from tower.web.serverurl import HTTPProxy, parse_server_url
+from tower.net.connect_proxy import LONGEST_HEAD
+from tower.net.connecting import ConnectFailed
+from tower.net.proxy_environment import HTTPProxy, parse_server_url
+from tower.net.tls.ca_pinning import key_hash
+from tower.net.tls.session import TLSSession
+from tower.websocket.client_handshake import LONGEST_ANSWER
+from tower.websocket.dialer import ANSWER_TIMEOUT, Backoff, Dialer, DialFailed, NotSpoken
 
 
 def answer(request: bytes, protocol: bytes = b"Sec-WebSocket-Protocol: tower-v2\r\n") -> bytes:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.fieldlines import field_lines, field_pairs
+from tower.http.field_lines import field_lines, field_pairs
 
 #: The same as one expression; nothing that guards anything should be one.
 WHOLE = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t -~\x80-\xff]*\r\n)*\r\n")

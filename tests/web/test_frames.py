@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.frames import (
+from tower.websocket.frames import (
     BINARY,
     CLOSE,
     CONTINUATION,
@@ -29,7 +29,7 @@ from tower.web.frames import (
     FrameReader,
     FrameWriter,
 )
-from tower.web.masks import mask
+from tower.websocket.masks import mask
 
 
 def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Control]]:

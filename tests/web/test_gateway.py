@@ -10,12 +10,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import FakeUser, Kit, get, ok
-from tower.budget import Budget
-from tower.pipes import Pipe
-from tower.slots import Slots
-from tower.web.httpchannel import HTTPChannel
+from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.net.pipes import Pipe
+from tower.web.gateway.http_channel import HTTPChannel
+from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, Response
-from tower.web.request import Request
 
 
 def hello(request: Request) -> Outcome:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.bodies import CHUNKED
-from tower.web.http1 import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
+from tower.http.bodies import CHUNKED
+from tower.http.requests import HEAD_LIMIT, BadHead, Fields, HeadReader, check_unfinished
 
 
 def head(*fields: bytes, line: bytes = b"GET /api HTTP/1.1", host: bool = True) -> bytes:

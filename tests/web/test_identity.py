@@ -9,10 +9,10 @@ from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.credentials import Credential
+from tower.clusters.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
-from tower.systemidentities import NONE_ALLOWED, SystemIdentities
-from tower.web.identity import (
+from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.web.access.authentication import (
     ANYBODY,
     TOKEN_LIMIT,
     Authenticator,

@@ -10,10 +10,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.web.gatewaykit import Kit, get, ok
 from tests.web.test_identity import Issues, issue
 from tower.errors import Unauthorized
-from tower.web.gateway import Gateway
-from tower.web.identity import Authenticator
-from tower.web.inflight import InFlight
-from tower.web.status import Refusal
+from tower.kube.status import Refusal
+from tower.web.access.authentication import Authenticator
+from tower.web.gateway.gateway import Gateway
+from tower.web.gateway.inflight import InFlight
 
 LIMIT = 400
 PODS = b"/clusters/alpha/api/v1/pods"

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes
 
 from tests.trust import NOW
 from tests.web.apikit import BASE, HOST_KEY, ApiTestCase, decoded
-from tower.cluster import timestamp
-from tower.web.issuing import Published
+from tower.clusters.cluster import timestamp
+from tower.web.api.issuer import Published
 from tower.web.outcome import Response
 
 CLUSTERS = f"{BASE}/clusters"

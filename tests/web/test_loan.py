@@ -6,8 +6,8 @@ from attrs import define
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.budget import Budget, StrangersBudget
-from tower.web.loan import ALLOWANCE, Loan
+from tower.net.budget import Budget, StrangersBudget
+from tower.web.gateway.memory_loan import ALLOWANCE, Loan
 
 
 @define(eq=False)

@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import Kit, get
 from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
+from tower.kube.status import Refusal
+from tower.web.gateway.request import DISCARD_LIMIT, Request
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
-from tower.web.request import DISCARD_LIMIT, Request
-from tower.web.status import Refusal
 
 DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
 

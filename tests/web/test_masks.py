@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web import masks
-from tower.web.masks import Maskers, mask, masked, rotated
+from tower.websocket import masks
+from tower.websocket.masks import Maskers, mask, masked, rotated
 
 KEYS = st.binary(min_size=4, max_size=4)
 BULK = random.Random(7).randbytes(8192)

@@ -6,7 +6,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web import openapi
+from tower.web.api import openapi
 
 
 class OpenAPITests(SynchronousTestCase):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.paths import has_dot_segment, leaves_prefix
+from tower.http.paths import has_dot_segment, leaves_prefix
 
 #: What paths are made of where somebody tries to be read in two ways.
 PIECES = st.lists(

@@ -21,8 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tower.errors import ConfigurationError
-from tower.tls import TLSSession
-from tower.web.pinning import (
+from tower.net.tls.ca_pinning import (
     ChainReader,
     ChainUnknown,
     NotThePinnedCA,
@@ -32,6 +31,7 @@ from tower.web.pinning import (
     pinned_context,
     strict_context,
 )
+from tower.net.tls.session import TLSSession
 
 Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
 

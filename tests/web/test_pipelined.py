@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.http1 import BadHead
-from tower.web.pipelined import PIPELINED, Pipelined
+from tower.http.requests import BadHead
+from tower.web.gateway.pipelining import PIPELINED, Pipelined
 
 
 class PipelinedTests(SynchronousTestCase):

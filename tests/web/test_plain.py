@@ -9,12 +9,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.gatewaykit import IDENTITY, FakeTunnel, Jane, Kit, get, ok
-from tower.slots import Slots
-from tower.web.identity import ANYBODY
-from tower.web.kubesphereport import KubeSpherePort
+from tower.kube.status import Refusal
+from tower.net.connection_slots import Slots
+from tower.web.access.authentication import ANYBODY
+from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
-from tower.web.request import Request
-from tower.web.status import Refusal
+from tower.web.ports.kubesphere_port import KubeSpherePort
 
 HEAD = (
     b"POST /login?x=%2F HTTP/1.1\r\n",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import Kit, get
-from tower.conch.opening import StreamRefused
+from tower.conch.connection.channel_open import StreamRefused
+from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, RawStream
-from tower.web.request import Request
 
 ASKED = get(b"/clusters/alpha/targets/database", b"Connection: Upgrade", b"Upgrade: tower-stream")
 

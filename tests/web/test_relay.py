@@ -12,14 +12,14 @@ from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.pipes import Buffer
-from tower.web.httpchannel import HTTPChannel
+from tower.conch.connection.channel_open import StreamRefused, TunnelLost
+from tower.kube.status import Refusal
+from tower.net.pipes import Buffer
+from tower.web.gateway.http_channel import HTTPChannel
+from tower.web.gateway.proxy_client import ProxyClient
+from tower.web.gateway.relay import ProxyClientFactory, relative_target
+from tower.web.gateway.request import Request
 from tower.web.outcome import RawStream, Relay
-from tower.web.proxyclient import ProxyClient
-from tower.web.relay import ProxyClientFactory, relative_target
-from tower.web.request import Request
-from tower.web.status import Refusal
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.pipes import Buffer
-from tower.web.bodies import CHUNKED, BadBody
-from tower.web.requestbody import RequestBody
+from tower.http.bodies import CHUNKED, BadBody
+from tower.net.pipes import Buffer
+from tower.web.gateway.request_body import RequestBody
 
 
 class FollowTests(SynchronousTestCase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.requestinfo import parse_request_info
+from tower.kube.request_info import parse_request_info
 
 
 class RequestInfoTests(SynchronousTestCase):

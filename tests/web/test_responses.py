@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.bodies import CHUNKED, UNTIL_CLOSE
-from tower.web.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
+from tower.http.bodies import CHUNKED, UNTIL_CLOSE
+from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
 
 
 def head(*lines: bytes, status: bytes = b"HTTP/1.1 200 OK") -> bytes:

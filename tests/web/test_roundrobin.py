@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.roundrobin import SLICE, RoundRobin
+from tower.web.gateway.round_robin import SLICE, RoundRobin
 
 
 class Reactor:

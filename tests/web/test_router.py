@@ -12,10 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.pipes import FakePipe
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
-from tower.web.identity import ANYBODY
+from tower.kube.status import Refusal, refusal_of
+from tower.web.access.authentication import ANYBODY
 from tower.web.outcome import HandOver, RawStream, Relay, Response
-from tower.web.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
-from tower.web.status import Refusal, refusal_of
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
 
 PIPE = FakePipe()
 API = Response(200, b"the API")

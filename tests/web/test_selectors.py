@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.selectors import BadSelector, parse_fields, parse_labels, read_fields
+from tower.web.api.selectors import BadSelector, parse_fields, parse_labels, read_fields
 
 PROD = {"env": "prod", "example.com/team": "a"}
 

@@ -7,7 +7,7 @@ from base64 import b64decode
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.web.serverurl import HTTPProxy, ServerURL, find_proxy, parse_server_url
+from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy, parse_server_url
 
 
 class ServerURLTests(SynchronousTestCase):

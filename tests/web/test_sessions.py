@@ -6,8 +6,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.test_identity import Issues, issue
-from tower.web.identity import ANYBODY, Authenticator
-from tower.web.sessions import Session, Sessions
+from tower.web.access.authentication import ANYBODY, Authenticator
+from tower.web.access.sessions import Session, Sessions
 
 
 class SessionsTests(SynchronousTestCase):

@@ -12,17 +12,17 @@ from attrs import evolve
 from tests.nodes.members import SERVER, by_certificate, by_token, jwt, secrets_of
 from tests.trust import NOW
 from tests.web.apikit import BASE, TABLE, ApiTestCase, decoded
-from tower.cluster import timestamp
+from tower.clusters.cluster import timestamp
+from tower.clusters.node import Node
+from tower.clusters.node_status import NodeStatus, SSHStatus
+from tower.clusters.ssh_spec_object import NAMES
+from tower.kube.flatten import self_contained
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.selfcontained import self_contained
-from tower.nodes.node import Node
-from tower.nodes.pins import Pins
-from tower.nodes.sshobject import NAMES
-from tower.nodes.status import NodeStatus, SSHStatus
-from tower.vault import VaultError
-from tower.web import openapi
+from tower.kube.status import refusal_of
+from tower.nodes.host_key_pins import Pins
+from tower.trust.vault import VaultError
+from tower.web.api import openapi
 from tower.web.outcome import Response
-from tower.web.status import refusal_of
 
 CLUSTERS = f"{BASE}/clusters"
 BETA = f"{CLUSTERS}/beta"

@@ -9,15 +9,15 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
-from tower.credentials import Credentials
+from tower.clusters.credentials import Credentials
 from tower.errors import Forbidden, TowerError, Unauthorized
+from tower.kube.status import Refusal
 from tower.store import MemoryStore
-from tower.web.chain import Chain, identification, user_chain
-from tower.web.identity import Authenticator
+from tower.web.access.admission_cache import Rights
+from tower.web.access.authentication import Authenticator
+from tower.web.access.filters import Chain, identification, user_chain
 from tower.web.outcome import RawStream, Relay, Response
-from tower.web.router import ClusterPort, FrontDoor
-from tower.web.standing import Rights
-from tower.web.status import Refusal
+from tower.web.ports.router import ClusterPort, FrontDoor
 
 NOW = 1_700_000_000.0
 

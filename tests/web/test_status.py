@@ -17,7 +17,7 @@ from tower.errors import (
     TowerError,
     Unauthorized,
 )
-from tower.web.status import Refusal, refusal_of, status_line, status_object, status_response
+from tower.kube.status import Refusal, refusal_of, status_line, status_object, status_response
 
 
 class StatusTests(SynchronousTestCase):

@@ -7,12 +7,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FakeUser, Jane, Kit, get, ok
 from tower.errors import Forbidden, Unauthorized
-from tower.news import FEW
-from tower.pipes import Buffer
-from tower.web.httpchannel import NOTICE, TURN, HTTPChannel
-from tower.web.loan import ALLOWANCE
+from tower.net.pipes import Buffer
+from tower.reactor.log_batch import FEW
+from tower.web.gateway.http_channel import NOTICE, TURN, HTTPChannel
+from tower.web.gateway.memory_loan import ALLOWANCE
+from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Response
-from tower.web.request import Request
 
 HEAD = b"GET / HTTP/1.1\r\nHost: a\r\nX: "
 TOKEN = b"Authorization: Bearer good"

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.pipes import FakePipe
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
-from tower.web.streamclient import (
+from tower.streamclient import (
     HEAD_LIMIT,
     OPEN_TIMEOUT,
     Opening,

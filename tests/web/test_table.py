@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.web.table import TABLES, Column, age, age_column, human_duration, name_column, seconds_since, table
+from tower.web.api.table import (
+    TABLES,
+    Column,
+    age,
+    age_column,
+    human_duration,
+    name_column,
+    seconds_since,
+    table,
+)
 
 NOW = 1_700_000_000.0
 ALPHA = {

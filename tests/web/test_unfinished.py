@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.budget import Budget
-from tower.web.unfinished import CAPACITY, PATIENCE, Unfinished
+from tower.member.unfinished_heads import CAPACITY, PATIENCE, Unfinished
+from tower.net.budget import Budget
 
 
 class FakeStream:

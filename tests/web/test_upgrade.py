@@ -10,8 +10,8 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
-from tower.transport import PipeTransport
-from tower.web.upgrade import NoUpgrade, answer_upgrade
+from tower.net.pipe_transport import PipeTransport
+from tower.websocket.server_handshake import NoUpgrade, answer_upgrade
 
 PROTOCOL = "tower-v2"
 KEY = b"dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 section 1.3

@@ -6,11 +6,11 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FakeTunnel, FakeTunnels
-from tower.conch.opening import StreamRefused, TunnelLost, refused
+from tower.conch.connection.channel_open import StreamRefused, TunnelLost, refused
 from tower.errors import ClusterUnreachable
 from tower.escaping import LONGEST_SAID
-from tower.web.status import Refusal
-from tower.web.upstream import ChannelPool, Upstream
+from tower.kube.status import Refusal
+from tower.web.gateway.channel_pool import ChannelPool, Upstream
 
 
 class PoolTests(SynchronousTestCase):

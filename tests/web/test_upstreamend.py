@@ -12,9 +12,9 @@ from tests.conch.muxes import MuxPair
 from tests.pipes import FakePipe
 from tests.receivers import Recorder
 from tests.web.gatewaykit import Kit, get, ok
-from tower.policy import HeadPolicy
-from tower.web.http1 import HEAD_LIMIT
-from tower.web.upstreamend import AgentEnd, DirectAnswers
+from tower.http.requests import HEAD_LIMIT
+from tower.kube.head_policy import HeadPolicy
+from tower.member.apiserver_relay import AgentEnd, DirectAnswers
 
 
 class APIServer:

@@ -6,9 +6,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeSessions, FakeUser, Jane
 from tower.errors import Forbidden
-from tower.web.http1 import Fields
-from tower.web.peer import Peer
-from tower.web.usersession import UserSession
+from tower.http.requests import Fields
+from tower.web.gateway.peer import Peer
+from tower.web.gateway.user_session import UserSession
 
 
 class UserSessionTests(SynchronousTestCase):

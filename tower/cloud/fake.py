@@ -24,10 +24,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from tower.cloud.configtext import ConfigText, read_config
+from tower.cloud.config.text import ConfigText, read_config
 from tower.cloud.errors import CloudError, InstanceNotFound
-from tower.cloud.fakefleet import Fleet, install_key, read_fleet
-from tower.cloud.fakenetwork import FakeNetwork
+from tower.cloud.fake_fleet import Fleet, install_key, read_fleet
+from tower.cloud.fake_network import FakeNetwork
 from tower.cloud.interfaces import (
     ICloudProvider,
     IClusters,

@@ -15,10 +15,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.web.iweb import IAgent
 
-from tower.cloud.answers import Answer, parse_date, what_it_says
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.exchange import BODY_LIMIT, CloudRequest, send
-from tower.cloud.verified import verifying_agent
+from tower.cloud.http.answer import Answer, parse_date, what_it_says
+from tower.cloud.http.exchange import BODY_LIMIT, CloudRequest, send
+from tower.net.verifying_agent import verifying_agent
 
 __all__ = ["BODY_LIMIT", "Answer", "CloudRequest", "CloudSession", "Sign"]
 

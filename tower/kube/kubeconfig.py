@@ -13,7 +13,7 @@ import attrs
 import yaml
 
 from tower.errors import ConfigurationError
-from tower.publishedkeys import refuse_published
+from tower.net.tls.published_authorities import refuse_published
 
 #: Largest kubeconfig, or file it names, that is read, B.
 FILE_LIMIT = 4 << 20

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.conch.fields import Malformed
+from tower.conch.transport.fields import Malformed
 
 #: The WebSocket subprotocol of those agents, and the version lines that both sides send.
 KUBESPHERE_V1 = "kubesphere-v1"

@@ -7,15 +7,15 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tower.conch.channel import Channel
-from tower.conch.opening import Incoming
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.outgoing import DIAL_TIMEOUT, Dialling, Tally
-from tower.pipes import join
-from tower.policy import TargetRefused
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.kube.head_policy import TargetRefused
+from tower.member.outgoing import DIAL_TIMEOUT, Dialling, Tally
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.pipes import join
 from tower.v1.config import CHANNEL
-from tower.v1.discretion import Discretion
+from tower.v1.redaction import Discretion
 from tower.v1.registration import Registration
 
 #: Longest address that is looked at, B.

@@ -8,8 +8,8 @@ from attrs import field, frozen
 
 from tower import __version__
 from tower.errors import ConfigurationError
-from tower.member import Member
-from tower.policy import join_address
+from tower.kube.apiserver import Member
+from tower.kube.head_policy import join_address
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 
 #: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
-from tower.conch.opening import StreamRefused
-from tower.conch.tunnel import Tunnel
-from tower.memberdoor import MemberDoor
-from tower.policy import KUBERNETES, KUBESPHERE, join_address
+from tower.conch.connection.channel_open import StreamRefused
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.kube.head_policy import KUBERNETES, KUBESPHERE, join_address
+from tower.tunnels.apiserver_gate import MemberDoor
 from tower.v1.config import CHANNEL, KUBESPHERE_V1
 from tower.v1.server import V1Agent
-from tower.web.upstream import Rewrite
+from tower.web.gateway.channel_pool import Rewrite
 
 #: The port that old agents leave out.
 _KUBESPHERE_PORT = 80

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from tower.escaping import json_text
-from tower.pipes import Pipe
+from tower.net.pipes import Pipe
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 

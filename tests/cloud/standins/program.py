@@ -14,7 +14,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.web.server import Site
 
-from tower.clock import TimeOfDay
+from tower.reactor.clock import TimeOfDay
 
 from .aws import AWS
 from .aws import Machine as EC2Instance
