@@ -1,4 +1,4 @@
-"""What every kind of pipe promises to who sends on it; see `tower.pipes`."""
+"""What every kind of pipe promises to who sends on it; see `tower.net.pipes`."""
 
 from __future__ import annotations
 

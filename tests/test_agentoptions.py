@@ -1,4 +1,4 @@
-"""Tests of `tower.agentoptions`: whom the agent is to trust, and by which protocol."""
+"""Tests of `tower.member.options`: whom the agent is to trust, and by which protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.auditfile`."""
+"""Tests of `tower.store.audit_file`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.auditlog`."""
+"""Tests of `tower.store.audit_log`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.authorities`."""
+"""Tests of `tower.trust.authorities`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.backlog`."""
+"""Tests of `tower.net.send_queue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.balancers`: who is believed, and a header that is waited for, on socket pairs."""
+"""Tests of `tower.net.load_balancers`: who is believed, and a header that is waited for, on socket pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.beneath`."""
+"""Tests of `tower.files`."""
 
 from __future__ import annotations
 

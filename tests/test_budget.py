@@ -1,4 +1,4 @@
-"""Tests of `tower.budget`: what strangers may keep; for the rest see `tests.conch.test_window`."""
+"""Tests of `tower.net.budget`: what strangers may keep; for the rest see `tests.conch.test_window`."""
 
 from __future__ import annotations
 

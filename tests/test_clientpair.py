@@ -1,4 +1,4 @@
-"""Tests of `tower.clientpair`."""
+"""Tests of `tower.net.tls.client_certificate`."""
 
 from __future__ import annotations
 

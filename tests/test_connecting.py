@@ -1,4 +1,4 @@
-"""Tests of `tower.connecting` that need no network; `tests.integration.test_connecting` has the others."""
+"""Tests of `tower.net.connecting` that need no network; `tests.integration.test_connecting` has the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.connection`, on socket pairs."""
+"""Tests of `tower.net.connection`, on socket pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.freed`."""
+"""Tests of `tower.reactor.memory`."""
 
 from __future__ import annotations
 

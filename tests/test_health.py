@@ -1,4 +1,4 @@
-"""Tests of `tower.health`."""
+"""Tests of `tower.member.health_page`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.lingering`, on socket pairs."""
+"""Tests of `tower.net.lingering_close`, on socket pairs."""
 
 from __future__ import annotations
 

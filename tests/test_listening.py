@@ -105,7 +105,7 @@ class PortTestCase(SynchronousTestCase):
     @property
     def messages(self) -> list[str]:
         """How bad what the port said was."""
-        own = [each for each in self.events if each["log_namespace"] == "tower.listening.Port"]
+        own = [each for each in self.events if each["log_namespace"] == "tower.net.listening.Port"]
         return [each["log_level"].name for each in own]
 
     def listening(self) -> bool:

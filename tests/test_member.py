@@ -1,4 +1,4 @@
-"""Tests of `tower.member`."""
+"""Tests of `tower.kube.apiserver`."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ class MemberTests(SynchronousTestCase):
         self.assertFalse(member.refresh())
         self.assertFalse(member.refresh())
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
-        self.assertEqual(len([e for e in events if e.get("log_namespace") == "tower.member.Member"]), 1)
+        self.assertEqual(
+            len([e for e in events if e.get("log_namespace") == "tower.kube.apiserver.Member"]), 1
+        )
         self.write("token", "two")
         self.assertTrue(member.refresh())
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer two\r\n")

@@ -1,4 +1,4 @@
-"""Tests of `tower.news`."""
+"""Tests of `tower.reactor.log_batch`."""
 
 from __future__ import annotations
 

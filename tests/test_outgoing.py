@@ -1,4 +1,4 @@
-"""Tests of `tower.outgoing`."""
+"""Tests of `tower.member.outgoing`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class OutgoingTests(SynchronousTestCase):
         self.assertEqual(len(self.dialled), 4)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
-        """Be `tower.connecting.connect`."""
+        """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
         self.dialled.append(Deferred())
         return self.dialled[-1]

@@ -1,4 +1,4 @@
-"""Tests of `tower.pipes`: two pipes spliced."""
+"""Tests of `tower.net.pipes`: two pipes spliced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.pki`."""
+"""Tests of `tower.trust.pki`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.plainfile`."""
+"""Tests of `tower.plain_file`."""
 
 from __future__ import annotations
 

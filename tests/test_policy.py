@@ -1,4 +1,4 @@
-"""Tests of `tower.policy`."""
+"""Tests of `tower.kube.head_policy`."""
 
 from __future__ import annotations
 

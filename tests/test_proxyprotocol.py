@@ -1,4 +1,4 @@
-"""Tests of `tower.proxyprotocol`, by the examples and rules of HAProxy's ``proxy-protocol.txt``."""
+"""Tests of `tower.net.proxy_protocol`, by the examples and rules of HAProxy's ``proxy-protocol.txt``."""
 
 from __future__ import annotations
 

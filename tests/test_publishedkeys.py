@@ -1,4 +1,4 @@
-"""Tests of `tower.publishedkeys`."""
+"""Tests of `tower.net.tls.published_authorities`."""
 
 from __future__ import annotations
 

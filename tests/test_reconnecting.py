@@ -1,4 +1,4 @@
-"""Tests of `tower.reconnecting`."""
+"""Tests of `tower.member.reconnecting`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.selftest`."""
+"""Tests of `tower.kube.self_test`."""
 
 from __future__ import annotations
 

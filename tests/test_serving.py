@@ -1,4 +1,4 @@
-"""Tests of `tower.serving`, with real TLS sessions in memory."""
+"""Tests of `tower.trust.serving_certificate`, with real TLS sessions in memory."""
 
 from __future__ import annotations
 

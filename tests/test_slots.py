@@ -1,4 +1,4 @@
-"""Tests of `tower.slots`: who goes when there is not room for all."""
+"""Tests of `tower.net.connection_slots`: who goes when there is not room for all."""
 
 from __future__ import annotations
 

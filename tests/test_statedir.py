@@ -88,9 +88,7 @@ class StateDirTests(SynchronousTestCase):
 
     def test_lock_of_the_dead(self) -> None:
         """A program that was killed keeps nobody out."""
-        program = (
-            f"import os, tower.statedir as s; s.StateDir({str(self.path)!r}).lock(); os.kill(os.getpid(), 9)"
-        )
+        program = f"import os, tower.trust.statedir as s; s.StateDir({str(self.path)!r}).lock(); os.kill(os.getpid(), 9)"
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONPATH": os.pathsep.join(sys.path)}, check=False
         )

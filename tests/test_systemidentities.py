@@ -1,4 +1,4 @@
-"""Tests of `tower.systemidentities`: which names belong to the cluster itself."""
+"""Tests of `tower.kube.system_identities`: which names belong to the cluster itself."""
 
 from __future__ import annotations
 

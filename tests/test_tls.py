@@ -1,4 +1,4 @@
-"""Tests of `tower.tls`: two sessions in memory."""
+"""Tests of `tower.net.tls.session`: two sessions in memory."""
 
 from __future__ import annotations
 

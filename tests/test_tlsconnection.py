@@ -1,4 +1,4 @@
-"""Tests of `tower.tlsconnection`, on socket pairs."""
+"""Tests of `tower.net.tls.connection`, on socket pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.tlspipe`, over channels of two muxes that are joined in memory."""
+"""Tests of `tower.tunnels.tls_pipe`, over channels of two muxes that are joined in memory."""
 
 from __future__ import annotations
 

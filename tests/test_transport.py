@@ -1,4 +1,4 @@
-"""Tests of `tower.transport`: Twisted's protocols and producers on a pipe."""
+"""Tests of `tower.net.pipe_transport`: Twisted's protocols and producers on a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.tunnelplaces`."""
+"""Tests of `tower.tunnels.limits`."""
 
 from __future__ import annotations
 

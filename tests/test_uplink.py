@@ -1,4 +1,4 @@
-"""Tests of `tower.uplink`."""
+"""Tests of `tower.v2.uplink`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class VerbosityTests(SynchronousTestCase):
         """Return who gets his debugging through."""
         out = io.StringIO()
         write = observer(out, verbosity, modules)
-        for namespace in ("tower.conch.mux", "tower.conch", "tower.tunnels", "twisted.x"):
+        for namespace in ("tower.conch.connection.mux", "tower.conch", "tower.tunnels", "twisted.x"):
             for level in (LogLevel.debug, LogLevel.info):
                 text = f"[{namespace} {level.name}]"
                 write({"log_level": level, "log_namespace": namespace, "log_format": text, "log_time": 0.0})
@@ -36,10 +36,12 @@ class VerbosityTests(SynchronousTestCase):
         """Tower's debugging begins at 4, the libraries' at 8; a module can be chosen."""
         self.assertEqual(self.logged(0, {}), set())
         self.assertEqual(self.logged(3, {}), set())
-        ours = {"tower.conch.mux", "tower.conch", "tower.tunnels"}
+        ours = {"tower.conch.connection.mux", "tower.conch", "tower.tunnels"}
         self.assertEqual(self.logged(4, {}), ours)
         self.assertEqual(self.logged(8, {}), {*ours, "twisted.x"})
-        self.assertEqual(self.logged(0, {"conch": 5, "tower.tunnels": 3}), {"tower.conch", "tower.conch.mux"})
+        self.assertEqual(
+            self.logged(0, {"conch": 5, "tower.tunnels": 3}), {"tower.conch", "tower.conch.connection.mux"}
+        )
         self.assertEqual(self.logged(5, {"conch": 0}), {"tower.tunnels"})
 
     def test_values(self) -> None:

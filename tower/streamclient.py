@@ -81,7 +81,7 @@ def way_of(access: KubeAccess, path: str, target: str, until: float | None = Non
 
 
 def dial(reactor: Any, way: Way) -> Deferred[Connection]:
-    """Connect to the proxy of *way*; see `tower.connecting.connect`."""
+    """Connect to the proxy of *way*; see `tower.net.connecting.connect`."""
     return connect(reactor, way.host, way.port, tls=way.tls, server_hostname=way.server_name)
 
 

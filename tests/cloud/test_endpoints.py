@@ -1,4 +1,4 @@
-"""`tower.cloud.endpoints`."""
+"""`tower.cloud.config.urls`."""
 
 from __future__ import annotations
 

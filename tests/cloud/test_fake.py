@@ -1,4 +1,4 @@
-"""Tests of the fake cloud: `tower.cloud.fake`, `tower.cloud.fakefleet` and `tower.cloud.fakenetwork`."""
+"""Tests of the fake cloud: `tower.cloud.fake`, `tower.cloud.fake_fleet` and `tower.cloud.fake_network`."""
 
 from __future__ import annotations
 

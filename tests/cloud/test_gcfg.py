@@ -1,4 +1,4 @@
-"""Tests of `tower.cloud.gcfg` and `tower.cloud.sections`."""
+"""Tests of `tower.cloud.config.gcfg` and `tower.cloud.config.sections`."""
 
 from __future__ import annotations
 

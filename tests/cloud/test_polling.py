@@ -1,4 +1,4 @@
-"""`tower.cloud.polling`."""
+"""`tower.cloud.http.polling`."""
 
 from __future__ import annotations
 

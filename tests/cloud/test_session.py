@@ -1,4 +1,4 @@
-"""Tests of `tower.cloud.session`, `tower.cloud.exchange` and `tower.cloud.answers`."""
+"""Tests of `tower.cloud.session`, `tower.cloud.http.exchange` and `tower.cloud.http.answer`."""
 
 from __future__ import annotations
 

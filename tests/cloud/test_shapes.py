@@ -1,4 +1,4 @@
-"""`tower.cloud.shapes`, and that nothing of another shape brings a provider down."""
+"""`tower.cloud.http.json_shape`, and that nothing of another shape brings a provider down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.cloud.ways`."""
+"""Tests of `tower.net.proxied_endpoints`."""
 
 from __future__ import annotations
 

@@ -35,28 +35,28 @@ class MemoryWire:
 
     @property
     def congested(self) -> bool:
-        """See tower.conch.mux.Wire."""
+        """See tower.conch.connection.mux.Wire."""
         return self.room <= 0
 
     def send(self, payload: bytes) -> None:
-        """See tower.conch.mux.Wire."""
+        """See tower.conch.connection.mux.Wire."""
         self.room -= len(payload)
         self.sent.append(payload)
 
     def lease(self) -> memoryview:
-        """See tower.conch.mux.Wire."""
+        """See tower.conch.connection.mux.Wire."""
         return self._buffer
 
     def commit(self, size: int) -> None:
-        """See tower.conch.mux.Wire."""
+        """See tower.conch.connection.mux.Wire."""
         self.send(bytes(self._buffer[1:size]))
 
     def soon(self) -> None:
-        """See tower.conch.mux.Wire."""
+        """See tower.conch.connection.mux.Wire."""
         self.wants_turn = True
 
     def seconds(self) -> float:
-        """See tower.conch.mux.Wire."""
+        """See tower.conch.connection.mux.Wire."""
         return self._clock.seconds()
 
     def take(self) -> list[bytes]:
@@ -70,7 +70,7 @@ class MuxEnd:
     """A mux on a `MemoryWire`.
 
     :ivar incoming: what the peer wanted opened.
-    :ivar draining: see `tower.conch.interfaces.Owner`.
+    :ivar draining: see `tower.conch.tunnel.interfaces.Owner`.
     """
 
     draining = False

@@ -163,7 +163,7 @@ class FarNode:
         self.dialled: list[tuple[str, int]] = []
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
-        """Connect, as `tower.conch.nodeclient.Dial`."""
+        """Connect, as `tower.nodes.ssh.client.Dial`."""
         self.dialled.append((host, port))
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near

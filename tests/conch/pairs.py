@@ -180,7 +180,7 @@ class Mux:
         self.got: list[tuple[int, bytes]] = []
 
     def message(self, kind: int, payload: memoryview) -> None:
-        """See tower.conch.requests.Mux."""
+        """See tower.conch.connection.global_requests.Mux."""
         self.got.append((kind, bytes(payload)))
 
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.allowance`."""
+"""Tests of `tower.conch.transport.rate_limit`."""
 
 from __future__ import annotations
 

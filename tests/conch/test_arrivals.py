@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.arrivals`."""
+"""Tests of `tower.conch.transport.handshake_buffer`."""
 
 from __future__ import annotations
 

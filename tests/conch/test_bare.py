@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.bare`."""
+"""Tests of `tower.conch.tunnel.unframed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.channel`: both ends of a channel in memory."""
+"""Tests of `tower.conch.connection.channel`: both ends of a channel in memory."""
 
 from __future__ import annotations
 

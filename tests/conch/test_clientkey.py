@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.clientkey`."""
+"""Tests of `tower.nodes.ssh.client_key`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.command`, with a node in memory whose sessions are Conch's."""
+"""Tests of `tower.nodes.ssh.command`, with a node in memory whose sessions are Conch's."""
 
 from __future__ import annotations
 

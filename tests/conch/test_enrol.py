@@ -1,4 +1,4 @@
-"""Tests of tower.conch.enrol."""
+"""Tests of tower.v2.enrol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of tower.conch.fields."""
+"""Tests of tower.conch.transport.fields."""
 
 from __future__ import annotations
 

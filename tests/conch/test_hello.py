@@ -1,4 +1,4 @@
-"""Tests of tower.conch.hello."""
+"""Tests of tower.v2.hello."""
 
 from __future__ import annotations
 

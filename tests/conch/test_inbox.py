@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.inbox`."""
+"""Tests of `tower.conch.connection.receive_queue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of tower.conch.keepalive."""
+"""Tests of tower.conch.connection.keepalive."""
 
 from __future__ import annotations
 

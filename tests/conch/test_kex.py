@@ -1,4 +1,4 @@
-"""Tests of tower.conch.kex."""
+"""Tests of tower.conch.transport.kex."""
 
 from __future__ import annotations
 

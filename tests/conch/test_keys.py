@@ -1,4 +1,4 @@
-"""Tests of tower.conch.keys."""
+"""Tests of tower.conch.transport.keys."""
 
 from __future__ import annotations
 

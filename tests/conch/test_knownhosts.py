@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.knownhosts` and `tower.conch.hostkeys`."""
+"""Tests of `tower.nodes.ssh.known_hosts` and `tower.nodes.ssh.host_keys`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.mux`: opening, refusing, and peers that break the rules."""
+"""Tests of `tower.conch.connection.mux`: opening, refusing, and peers that break the rules."""
 
 from __future__ import annotations
 

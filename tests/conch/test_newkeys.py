@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.newkeys`."""
+"""Tests of `tower.conch.transport.newkeys`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.nodeclient` and `tower.conch.nodeauth`, with a node in memory."""
+"""Tests of `tower.nodes.ssh.client` and `tower.nodes.ssh.auth`, with a node in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.nodeends`: what is said when a node hangs up."""
+"""Tests of `tower.nodes.ssh.failures`: what is said when a node hangs up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.nodetunnel`, with a node in memory."""
+"""Tests of `tower.nodes.tunnels.tunnel`, with a node in memory."""
 
 from __future__ import annotations
 

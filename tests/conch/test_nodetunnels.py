@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.nodetunnels`, with its places and its dials."""
+"""Tests of `tower.nodes.tunnels.tunnels`, with its places and its dials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.packets` and `tower.conch.ciphers`, against the specifications written out."""
+"""Tests of `tower.conch.transport.packets` and `tower.conch.transport.ciphers`, against the specifications written out."""
 
 from __future__ import annotations
 

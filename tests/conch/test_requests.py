@@ -1,4 +1,4 @@
-"""Tests of tower.conch.requests."""
+"""Tests of tower.conch.connection.global_requests."""
 
 from __future__ import annotations
 

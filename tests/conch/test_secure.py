@@ -1,4 +1,4 @@
-"""Tests of tower.conch.secure: packets, key exchange, limits and the end of a connection."""
+"""Tests of tower.conch.transport.transport: packets, key exchange, limits and the end of a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.sharing`."""
+"""Tests of `tower.conch.connection.fairness`."""
 
 from __future__ import annotations
 

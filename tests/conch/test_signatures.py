@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.signatures`."""
+"""Tests of `tower.conch.transport.signatures`."""
 
 from __future__ import annotations
 

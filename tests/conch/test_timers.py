@@ -1,4 +1,4 @@
-"""Tests of tower.conch.timers."""
+"""Tests of tower.reactor.timers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of tower.conch.transport: who is there, what is said, and who takes over."""
+"""Tests of tower.v2.transport: who is there, what is said, and who takes over."""
 
 from __future__ import annotations
 

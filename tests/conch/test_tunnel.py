@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.tunnel`: two real ends, joined in memory by a pump that cuts bytes anywhere."""
+"""Tests of `tower.conch.tunnel.tunnel`: two real ends, joined in memory by a pump that cuts bytes anywhere."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Sizes(Recorder):
         self.sizes: list[int] = []
 
     def received(self, data: memoryview) -> None:
-        """See `tower.pipes.Receiver`."""
+        """See `tower.net.pipes.Receiver`."""
         self.sizes.append(len(data))
         super().received(data)
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.turns`."""
+"""Tests of `tower.nodes.tunnels.limiter`."""
 
 from __future__ import annotations
 

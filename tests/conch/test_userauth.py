@@ -1,4 +1,4 @@
-"""Tests of tower.conch.userauth."""
+"""Tests of tower.v2.userauth."""
 
 from __future__ import annotations
 

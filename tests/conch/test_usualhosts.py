@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.usualhosts`."""
+"""Tests of `tower.nodes.ssh.usual_hosts`."""
 
 from __future__ import annotations
 

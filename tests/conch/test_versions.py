@@ -1,4 +1,4 @@
-"""Tests of tower.conch.versions; test_secure has the refused lines as a connection sees them."""
+"""Tests of tower.conch.transport.versions; test_secure has the refused lines as a connection sees them."""
 
 from __future__ import annotations
 

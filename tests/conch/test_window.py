@@ -1,4 +1,4 @@
-"""Tests of `tower.conch.window` and `tower.budget`."""
+"""Tests of `tower.conch.connection.window` and `tower.net.budget`."""
 
 from __future__ import annotations
 

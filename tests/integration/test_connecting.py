@@ -1,4 +1,4 @@
-"""`tower.connecting` and `tower.listening` over the loopback."""
+"""`tower.net.connecting` and `tower.net.listening` over the loopback."""
 
 from __future__ import annotations
 

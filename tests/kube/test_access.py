@@ -1,4 +1,4 @@
-"""Tests for `tower.kube.access`."""
+"""Tests for `tower.kube.connection_settings`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.kube.selfcontained`, and of reading what it writes."""
+"""Tests of `tower.kube.flatten`, and of reading what it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.caution`."""
+"""Tests of `tower.nodes.plausibility`."""
 
 from __future__ import annotations
 

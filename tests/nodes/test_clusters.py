@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.clusters` and `tower.nodes.nodecluster`; lists of nodes fail, so nothing connects."""
+"""Tests of `tower.nodes.clusters` and `tower.nodes.cluster`; lists of nodes fail, so nothing connects."""
 
 from __future__ import annotations
 

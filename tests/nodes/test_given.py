@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.given`."""
+"""Tests of `tower.control.default_cluster`."""
 
 from __future__ import annotations
 

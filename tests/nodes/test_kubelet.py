@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.kubelet`: kubelets are TLS servers on pipes in memory."""
+"""Tests of `tower.nodes.kubelets`: kubelets are TLS servers on pipes in memory."""
 
 from __future__ import annotations
 

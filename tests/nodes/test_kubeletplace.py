@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.kubeletplace`."""
+"""Tests of `tower.nodes.kubelet_address`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.listing`."""
+"""Tests of `tower.nodes.node_sources`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.memberapi`: Twisted's client against Twisted's server, over a pipe in memory."""
+"""Tests of `tower.kube.client`: Twisted's client against Twisted's server, over a pipe in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.metrics`."""
+"""Tests of `tower.control.metrics_port`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.nodeagent`: treq over pipes in memory."""
+"""Tests of `tower.nodes.http_agent`: treq over pipes in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.nodefiles`."""
+"""Tests of `tower.nodes.record_files`."""
 
 from __future__ import annotations
 

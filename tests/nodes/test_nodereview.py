@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.nodereview`."""
+"""Tests of `tower.nodes.access_review`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.options`."""
+"""Tests of `tower.control.ssh_options`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.until`."""
+"""Tests of `tower.reactor.repeating`."""
 
 from __future__ import annotations
 

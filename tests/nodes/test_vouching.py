@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.vouching`."""
+"""Tests of `tower.nodes.host_key_policy`."""
 
 from __future__ import annotations
 

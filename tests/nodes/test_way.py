@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.way` and `tower.nodes.gate`: over nodes that are lists of what was dialled."""
+"""Tests of `tower.nodes.cluster_tunnel` and `tower.nodes.apiserver`: over nodes that are lists of what was dialled."""
 
 from __future__ import annotations
 

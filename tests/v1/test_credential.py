@@ -1,4 +1,4 @@
-"""Tests of `tower.v1.credential`."""
+"""Tests of `tower.v1.member_credential`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.v1.discretion`."""
+"""Tests of `tower.v1.redaction`."""
 
 from __future__ import annotations
 

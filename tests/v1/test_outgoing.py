@@ -34,7 +34,7 @@ class V1OutgoingTests(SynchronousTestCase):
         self.dialling = self.outgoing.for_tunnel(REGISTRATION)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
-        """Be `tower.connecting.connect`."""
+        """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
         self.dialled.append(Deferred())
         return self.dialled[-1]

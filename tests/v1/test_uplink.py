@@ -89,7 +89,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.near.other, self.far.other = self.far, self.near
 
     def connect_there(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
-        """Be `tower.connecting.connect`."""
+        """Be `tower.net.connecting.connect`."""
         self.dialled.append(Deferred())
         return self.dialled[-1]
 

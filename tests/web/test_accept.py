@@ -1,4 +1,4 @@
-"""Tests for `tower.web.accept`."""
+"""Tests for `tower.kube.accept`."""
 
 from __future__ import annotations
 

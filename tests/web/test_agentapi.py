@@ -1,4 +1,4 @@
-"""Tests for `tower.web.agentapi`."""
+"""Tests for `tower.web.api.agents`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.agents`."""
+"""Tests of `tower.websocket.endpoint`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.api`."""
+"""Tests for `tower.web.api.dispatch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.audit` and `tower.web.auditformats`."""
+"""Tests of `tower.web.access.audit` and `tower.web.access.audit_formats`."""
 
 from __future__ import annotations
 

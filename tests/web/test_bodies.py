@@ -1,4 +1,4 @@
-"""Tests for `tower.web.bodies`."""
+"""Tests for `tower.http.bodies`."""
 
 from __future__ import annotations
 

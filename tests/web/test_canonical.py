@@ -1,4 +1,4 @@
-"""Tests for `tower.web.canonical`."""
+"""Tests for `tower.kube.canonical_head`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.chain`."""
+"""Tests for `tower.web.access.filters`."""
 
 from __future__ import annotations
 

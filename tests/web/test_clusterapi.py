@@ -1,4 +1,4 @@
-"""Tests for `tower.web.clusterapi` and `tower.web.clusterobject`."""
+"""Tests for `tower.web.api.clusters` and `tower.web.api.cluster_object`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.confinement`, and of what it does in the relay."""
+"""Tests for `tower.web.gateway.confinement`, and of what it does in the relay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.credentialapi`."""
+"""Tests for `tower.web.api.credentials`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.dial`."""
+"""Tests of `tower.websocket.dialer`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DialerTests(SynchronousTestCase):
         self.failure: ConnectFailed | None = None
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
-        """Be `tower.connecting.connect`."""
+        """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
         if self.failure is not None:
             return fail(self.failure)

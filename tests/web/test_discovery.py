@@ -1,4 +1,4 @@
-"""Tests for `tower.web.discovery`."""
+"""Tests for `tower.web.api.discovery`."""
 
 from __future__ import annotations
 

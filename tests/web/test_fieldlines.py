@@ -1,4 +1,4 @@
-"""Tests of `tower.web.fieldlines`."""
+"""Tests of `tower.http.field_lines`."""
 
 from __future__ import annotations
 

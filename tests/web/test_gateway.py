@@ -1,4 +1,4 @@
-"""Tests for `tower.web.gateway` and `tower.web.httpchannel`: connections, deadlines, and their ends."""
+"""Tests for `tower.web.gateway.gateway` and `tower.web.gateway.http_channel`: connections, deadlines, and their ends."""
 
 from __future__ import annotations
 

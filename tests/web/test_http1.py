@@ -1,4 +1,4 @@
-"""Tests for `tower.web.http1`: a test for each shape that is not plain HTTP/1.1."""
+"""Tests for `tower.http.requests`: a test for each shape that is not plain HTTP/1.1."""
 
 from __future__ import annotations
 

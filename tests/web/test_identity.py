@@ -1,4 +1,4 @@
-"""Tests of `tower.web.identity`."""
+"""Tests of `tower.web.access.authentication`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.inflight`, and of upstream's derived cases about who is let in and how many."""
+"""Tests of `tower.web.gateway.inflight`, and of upstream's derived cases about who is let in and how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for what lets others in: `tower.web.issuing` and the resources on it."""
+"""Tests for what lets others in: `tower.web.api.issuer` and the resources on it."""
 
 from __future__ import annotations
 

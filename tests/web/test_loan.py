@@ -1,4 +1,4 @@
-"""Tests for `tower.web.loan`."""
+"""Tests for `tower.web.gateway.memory_loan`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.local` and `tower.web.request`: what is answered here."""
+"""Tests for `tower.web.gateway.local_answers` and `tower.web.gateway.request`: what is answered here."""
 
 from __future__ import annotations
 

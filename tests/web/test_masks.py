@@ -1,4 +1,4 @@
-"""Tests of `tower.web.masks`, against Autobahn's own."""
+"""Tests of `tower.websocket.masks`, against Autobahn's own."""
 
 from __future__ import annotations
 

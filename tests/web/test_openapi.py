@@ -1,4 +1,4 @@
-"""Tests for `tower.web.openapi`."""
+"""Tests for `tower.web.api.openapi`."""
 
 from __future__ import annotations
 

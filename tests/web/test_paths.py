@@ -1,4 +1,4 @@
-"""Tests of `tower.web.paths`."""
+"""Tests of `tower.http.paths`."""
 
 from __future__ import annotations
 

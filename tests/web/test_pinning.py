@@ -1,4 +1,4 @@
-"""Tests of `tower.web.pinning`."""
+"""Tests of `tower.net.tls.ca_pinning`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.pipelined`."""
+"""Tests for `tower.web.gateway.pipelining`."""
 
 from __future__ import annotations
 

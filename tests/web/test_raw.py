@@ -1,4 +1,4 @@
-"""Tests for `tower.web.raw`: raw streams to a target of a cluster."""
+"""Tests for `tower.web.gateway.raw_streams`: raw streams to a target of a cluster."""
 
 from __future__ import annotations
 

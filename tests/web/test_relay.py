@@ -1,4 +1,4 @@
-"""Tests for `tower.web.relay`: requests on their way into a cluster, answers on their way back."""
+"""Tests for `tower.web.gateway.relay`: requests on their way into a cluster, answers on their way back."""
 
 from __future__ import annotations
 

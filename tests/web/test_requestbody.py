@@ -1,4 +1,4 @@
-"""Tests for `tower.web.requestbody`."""
+"""Tests for `tower.web.gateway.request_body`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.requestinfo`, after those of kube-apiserver's RequestInfo."""
+"""Tests for `tower.kube.request_info`, after those of kube-apiserver's RequestInfo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.responses`."""
+"""Tests for `tower.http.responses`."""
 
 from __future__ import annotations
 

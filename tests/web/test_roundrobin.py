@@ -1,4 +1,4 @@
-"""Tests of `tower.web.roundrobin`."""
+"""Tests of `tower.web.gateway.round_robin`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.router`."""
+"""Tests for `tower.web.ports.router`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.selectors`."""
+"""Tests for `tower.web.api.selectors`."""
 
 from __future__ import annotations
 

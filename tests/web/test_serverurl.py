@@ -1,4 +1,4 @@
-"""Tests of `tower.web.serverurl`."""
+"""Tests of `tower.net.proxy_environment`."""
 
 from __future__ import annotations
 

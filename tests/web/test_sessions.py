@@ -1,4 +1,4 @@
-"""Tests of `tower.web.sessions`."""
+"""Tests of `tower.web.access.sessions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.standing`, with the routers, the chain and the records that they have in the proxy."""
+"""Tests for `tower.web.access.admission_cache`, with the routers, the chain and the records that they have in the proxy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.status`."""
+"""Tests for `tower.kube.status`."""
 
 from __future__ import annotations
 

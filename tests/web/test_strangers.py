@@ -1,4 +1,4 @@
-"""Tests of what `tower.web.httpchannel` grants to strangers, who have shown no valid credential."""
+"""Tests of what `tower.web.gateway.http_channel` grants to strangers, who have shown no valid credential."""
 
 from __future__ import annotations
 

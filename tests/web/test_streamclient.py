@@ -1,4 +1,4 @@
-"""Tests for `tower.web.streamclient`."""
+"""Tests for `tower.streamclient`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.table`."""
+"""Tests for `tower.web.api.table`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.unfinished`."""
+"""Tests of `tower.member.unfinished_heads`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.web.upgrade`; Autobahn's own handshake is the reference."""
+"""Tests of `tower.websocket.server_handshake`; Autobahn's own handshake is the reference."""
 
 from __future__ import annotations
 

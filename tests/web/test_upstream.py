@@ -1,4 +1,4 @@
-"""Tests for `tower.web.upstream`."""
+"""Tests for `tower.web.gateway.channel_pool`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.upstreamend`: what the agent passes on, and what it answers itself."""
+"""Tests for `tower.member.apiserver_relay`: what the agent passes on, and what it answers itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.usersession` and `tower.web.peer`."""
+"""Tests for `tower.web.gateway.user_session` and `tower.web.gateway.peer`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for `tower.web.watching`."""
+"""Tests for `tower.web.api.watch`."""
 
 from __future__ import annotations
 

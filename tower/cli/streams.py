@@ -83,7 +83,7 @@ class Forwarder:
         self._clock = clock
 
     def accept(self, connection: Pipe) -> Local:
-        """Take a new connection; see `tower.listening.listen`."""
+        """Take a new connection; see `tower.net.listening.listen`."""
         connection.receiver = local = Local(connection)  # now: all may be over before we return
         local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
         return local

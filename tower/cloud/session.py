@@ -47,7 +47,7 @@ class CloudSession:
     :param attempts: most of them, for one request.
     :param deadline: for a request with all its attempts and waits, s.
     :param ca_file: authorities in PEM that verify the cloud; empty: the system's.
-    :param environ: may name an HTTP proxy on the way to the cloud; see `tower.cloud.ways`.
+    :param environ: may name an HTTP proxy on the way to the cloud; see `tower.net.proxied_endpoints`.
     :param now: returns the time of day, s since the epoch.
     :raise ConfigurationError: there are no authorities in *ca_file*, or a proxy that we cannot use.
     """

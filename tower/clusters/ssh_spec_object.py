@@ -92,7 +92,7 @@ _FIELDS: Mapping[str, tuple[str, _Kind]] = {
 #: What each attribute is called in the object.
 NAMES = {attribute: name for attribute, (name, _) in _FIELDS.items()}
 
-#: What is a path on the proxy's machine; `tower.nodes.nodefiles.NodeFiles` says which are good.
+#: What is a path on the proxy's machine; `tower.nodes.record_files.NodeFiles` says which are good.
 PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
 
 _SOURCES = ("nodes", "nodes_file", "cloud_provider")

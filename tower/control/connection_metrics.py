@@ -1,4 +1,4 @@
-"""Metrics of the proxy's connections; see `tower.slots`."""
+"""Metrics of the proxy's connections; see `tower.net.connection_slots`."""
 
 from __future__ import annotations
 

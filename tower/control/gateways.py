@@ -42,7 +42,7 @@ RETRY_PORTS = 30.0
 
 
 class Gateways:
-    """:param sockets: a `tower.poller.Poller`.
+    """:param sockets: a `tower.reactor.poller.Poller`.
     :param take_agent: gets the connections of agents.
     :param admission: for all ports.
     :param is_ready: says whether requests can be served.

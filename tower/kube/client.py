@@ -80,7 +80,7 @@ class Answer:
 class MemberAPI:
     """:param reactor: has ``callLater``.
     :param open_pipe: opens a pipe to the API server, paused, with TLS up in it.
-    :param upstream: returns what heads need now; see `tower.member.Member.upstream`.
+    :param upstream: returns what heads need now; see `tower.kube.apiserver.Member.upstream`.
     :param timeout: for each question, s.
     :param limit: of each answer, B.
     :param persistent: keep connections for a while; False: one for each question.

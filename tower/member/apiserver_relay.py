@@ -24,7 +24,7 @@ from tower.kube.head_policy import CHUNKED, Refusal, Rewritten
 from tower.member.unfinished_heads import PATIENCE, Unfinished
 from tower.net.pipes import Lender, Pipe, as_lender, join
 
-#: Checks a request's head and returns it as it goes to the API server; `tower.policy.HeadPolicy.rewrite`.
+#: Checks a request's head and returns it as it goes to the API server; `tower.kube.head_policy.HeadPolicy.rewrite`.
 Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
 
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
@@ -201,7 +201,7 @@ class AgentEnd:
         self._partial = partial
 
     def too_slow(self) -> None:
-        """See `tower.web.unfinished.Stream`."""
+        """See `tower.member.unfinished_heads.Stream`."""
         self._refuse([], f"the head of the request was not whole after {PATIENCE:g} s", 408)
 
     def _wait_no_more(self) -> None:

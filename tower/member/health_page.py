@@ -13,7 +13,7 @@ from twisted.web.server import Site
 
 
 class Healthy(Protocol):
-    """Who is asked; `tower.reconnecting.Reconnecting` is one."""
+    """Who is asked; `tower.member.reconnecting.Reconnecting` is one."""
 
     @property
     def ready(self) -> bool:

@@ -105,7 +105,7 @@ class Outgoing:
     user hears why it failed.
 
     :param budget: of the process.
-    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
     :ivar tally: of all streams.
     :ivar unfinished: the streams to the API server that wait for the head of a request.
     """

@@ -53,9 +53,9 @@ class ConnectionEnded(PeerError):
 
 @implementer(IReadWriteDescriptor)
 class Connection:
-    """One end of a TCP connection; a `tower.pipes.Pipe`.  It starts paused.
+    """One end of a TCP connection; a `tower.net.pipes.Pipe`.  It starts paused.
 
-    `tower.tlsconnection.TLSConnection` is the same with TLS inside.
+    `tower.net.tls.connection.TLSConnection` is the same with TLS inside.
 
     :param reactor: an ``IReactorFDSet`` and ``IReactorTime``.
     :param sock: connected; the connection makes it non-blocking and owns it from here on.
@@ -168,13 +168,13 @@ class Connection:
     # Reading
 
     def pause(self) -> None:
-        """See `tower.pipes.Pipe.pause`."""
+        """See `tower.net.pipes.Pipe.pause`."""
         self._paused = True
         if self._ready and not self._closing:
             self._stop_reading()
 
     def resume(self) -> None:
-        """See `tower.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
+        """See `tower.net.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
         if self._closed:
             if self._receiver is not UNHEARD:
                 self._reactor.callLater(0, self._tell, ConnectionEnded("the connection is gone already"))
@@ -238,7 +238,7 @@ class Connection:
     # Sending
 
     def send(self, data: Buffer) -> bool:
-        """See `tower.pipes.Pipe.send`."""
+        """See `tower.net.pipes.Pipe.send`."""
         if self._closed or self._closing or self._finishing:
             return False
         size = len(data)
@@ -324,13 +324,13 @@ class Connection:
     # Ends
 
     def finish(self) -> None:
-        """See `tower.pipes.Pipe.finish`."""
+        """See `tower.net.pipes.Pipe.finish`."""
         if not (self._finishing or self._closing or self._closed):
             self._finishing = True
             self._all_sent()
 
     def close(self) -> None:
-        """See `tower.pipes.Pipe.close`; a peer that takes nothing for `STALLED` seconds is cut off."""
+        """See `tower.net.pipes.Pipe.close`; a peer that takes nothing for `STALLED` seconds is cut off."""
         if self._closing or self._closed:
             return
         self._closing = self._paused = True
@@ -393,7 +393,7 @@ class Connection:
         self._stop_reading()
 
     def abort(self) -> None:
-        """See `tower.pipes.Pipe.abort`; the peer sees a reset."""
+        """See `tower.net.pipes.Pipe.abort`; the peer sees a reset."""
         if self._closed:
             return
         try:

@@ -1,10 +1,10 @@
-"""Ports whose connections are `tower.connection.Connection` from the first byte.
+"""Ports whose connections are `tower.net.connection.Connection` from the first byte.
 
 `ConnectionReactor` offers ``listenTCP`` alone, so that Twisted's own ``TCPServer`` service and everything
 else that listens through a reactor's ``listenTCP`` works with it unchanged.
 
 When no descriptor is left, Twisted's port takes each new connection to close it at once, and logs that three
-times.  Ours aborts the oldest connection that has proven nothing (`tower.slots`).  If there is none, or no
+times.  Ours aborts the oldest connection that has proven nothing (`tower.net.connection_slots`).  If there is none, or no
 slots are kept, it leaves connections to the kernel, which has them wait, looks again from time to time, and
 says so once.
 """

@@ -1,6 +1,6 @@
 """Connections that come by way of load balancers, which tell in a header where each comes from.
 
-The header (`tower.proxyprotocol`) comes before everything else, TLS included.  It is required from the
+The header (`tower.net.proxy_protocol`) comes before everything else, TLS included.  It is required from the
 balancers' addresses and not read from any other, so that nobody else can claim an address.
 """
 

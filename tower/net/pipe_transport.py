@@ -75,7 +75,7 @@ class PipeTransport:
         self.pipe.pause()
         return self.pipe
 
-    # tower.pipes.Receiver
+    # tower.net.pipes.Receiver
 
     def received(self, data: memoryview) -> None:
         """Give the protocol its bytes."""

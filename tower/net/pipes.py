@@ -1,7 +1,7 @@
 """The contract between whatever carries bytes and whatever wants them.
 
-A `Pipe` is one end of a two-way byte stream: a socket (`tower.connection.Connection`) or a channel in
-a tunnel (`tower.conch.channel.Channel`).  Its owner gives it a `Receiver`.  Flow control is one rule:
+A `Pipe` is one end of a two-way byte stream: a socket (`tower.net.connection.Connection`) or a channel in
+a tunnel (`tower.conch.connection.channel.Channel`).  Its owner gives it a `Receiver`.  Flow control is one rule:
 who cannot place bytes pauses the pipe they come from, and a paused channel gives no window credit, so
 that the sender at the far end stops.
 
@@ -120,7 +120,7 @@ class Splice:
 
     Small pieces are passed on as they are, which takes the fewest calls.  As long as large ones come, they
     are received where the sink wants them, if it is a `Lender`: the source finds ``buffer`` and ``filled``
-    here then, and looks for them whenever its receiver is set (`tower.connection`).
+    here then, and looks for them whenever its receiver is set (`tower.net.connection`).
 
     :ivar forwarded: bytes passed on so far, in this direction.
     """

@@ -35,7 +35,7 @@ class Ways:
     :param policy: says how servers are verified.
     :param timeout: for a connection, s; whoever asks gives up the rest in time.
     :param environ: may have ``HTTPS_PROXY`` and ``NO_PROXY``; see `find_proxy`.
-    :param reach: connects; see `tower.connecting.connect`.
+    :param reach: connects; see `tower.net.connecting.connect`.
     :raise ConfigurationError: what it says of a proxy is no use.
     """
 

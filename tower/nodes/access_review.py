@@ -45,7 +45,7 @@ _SUBRESOURCES = {
 
 
 class Posts(Protocol):
-    """What is needed of `tower.nodes.memberapi.MemberAPI`."""
+    """What is needed of `tower.kube.client.MemberAPI`."""
 
     async def post(
         self,

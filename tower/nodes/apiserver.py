@@ -24,7 +24,7 @@ DIRECT_TIMEOUT = 10.0
 
 
 class Dialler(Protocol):
-    """What is needed of `tower.conch.nodetunnels.NodeTunnels`, or of one tunnel."""
+    """What is needed of `tower.nodes.tunnels.tunnels.NodeTunnels`, or of one tunnel."""
 
     def dial(self, host: str, port: int) -> Deferred[Any]:
         """Return a channel to *host*, as a node reaches it."""
@@ -40,10 +40,10 @@ class _Opened:
 
 class Gate:
     """:param cluster: its name.
-    :param sockets: a `tower.poller.Poller`, for connections without a node.
+    :param sockets: a `tower.reactor.poller.Poller`, for connections without a node.
     :param load: returns the credential; raises `ConfigurationError` with the cure.
     :param identities: returns whom of the system users may act as, asked anew by `renew`.
-    :param why_not: the cure, behind a refusal because of that; see `tower.policy.HeadPolicy`.
+    :param why_not: the cure, behind a refusal because of that; see `tower.kube.head_policy.HeadPolicy`.
     :ivar is_refused: whether the API server is known not to know the credential.
     """
 

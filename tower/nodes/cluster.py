@@ -45,7 +45,7 @@ _UNAUTHORIZED = 401
 class Surroundings:
     """What all these clusters share.
 
-    :ivar sockets: a `tower.poller.Poller`.
+    :ivar sockets: a `tower.reactor.poller.Poller`.
     :ivar wheel: the clock of SSH connections.
     :ivar epoch: returns the time of day, s since the epoch.
     :ivar keepalive: how often peers are probed, s; nodes are no less often than they want by themselves.

@@ -19,7 +19,7 @@ KUBELET = "kubelet/"
 
 
 class Kubelets(Protocol):
-    """What is needed of `tower.nodes.kubelet.Kubelets`."""
+    """What is needed of `tower.nodes.kubelets.Kubelets`."""
 
     def open(self, node: str) -> Deferred[Any]:
         """Return a stream to a node's kubelet, its TLS up."""

@@ -43,7 +43,7 @@ from tower.reactor.timers import Wheel
 BUDGET = 64 * 1024 * 1024
 
 InitCloud: TypeAlias = Callable[[str, str], ICloudProvider | None]
-#: See `tower.connecting.connect`.
+#: See `tower.net.connecting.connect`.
 Reach: TypeAlias = Callable[..., Deferred[Any]]
 
 _log = Logger()
@@ -56,7 +56,7 @@ class NodeDialerOptions:
     :ivar ssh_user: to log in at the nodes as.
     :ivar ssh_keyfile: his private key; made if there is none.
     :ivar ssh_port: of nodes for which nobody says another.
-    :ivar host_keys: how nodes prove who they are; a `tower.conch.hostkeys.HostKeys` may be given instead.
+    :ivar host_keys: how nodes prove who they are; a `tower.nodes.ssh.host_keys.HostKeys` may be given instead.
     :ivar known_hosts: OpenSSH's file.
     :ivar cloud_provider: lists the instances and installs the key; empty without one.
     :ivar cloud_config: its file; empty without one.

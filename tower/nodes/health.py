@@ -66,7 +66,7 @@ class Dialler(Protocol):
 
 
 class Gate(Protocol):
-    """What is needed of `tower.nodes.gate.Gate`."""
+    """What is needed of `tower.nodes.apiserver.Gate`."""
 
     def upstream(self) -> Upstream:
         """Return what heads need."""

@@ -25,7 +25,7 @@ _log = Logger()
 
 
 class Vouching:
-    """A `tower.conch.hostkeys.HostKeys` that does as a cluster's record says now.
+    """A `tower.nodes.ssh.host_keys.HostKeys` that does as a cluster's record says now.
 
     :param known: what is remembered of the nodes.
     :param file: of known hosts; looked at only if *spec* names one.

@@ -41,7 +41,7 @@ _AMBIGUOUS = re.compile(rb"[%\\]|//|/\.{1,2}(?:/|\Z)")
 
 
 class Gate(Protocol):
-    """What is needed of `tower.nodes.gate.Gate`."""
+    """What is needed of `tower.nodes.apiserver.Gate`."""
 
     @property
     def material(self) -> Material | None:
@@ -55,7 +55,7 @@ class Gate(Protocol):
 
 
 class Nodes(Protocol):
-    """What is needed of `tower.conch.nodetunnels.NodeTunnels`."""
+    """What is needed of `tower.nodes.tunnels.tunnels.NodeTunnels`."""
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -73,7 +73,7 @@ class Kubelets:
     :param cluster: its name.
     :param api: the member's.
     :param authority: the file with the kubelets' CAs; looked at only if *spec* names one.
-    :ivar draining: set it when others took their place; see `tower.memberdoor.MemberDoor`.
+    :ivar draining: set it when others took their place; see `tower.tunnels.apiserver_gate.MemberDoor`.
     """
 
     draining = False

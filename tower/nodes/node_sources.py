@@ -50,7 +50,7 @@ class NoPreferredAddress(ListingFailed):
 
 
 class ListsItems(Protocol):
-    """What is needed of `tower.nodes.memberapi.MemberAPI`."""
+    """What is needed of `tower.kube.client.MemberAPI`."""
 
     async def items(self, path: str) -> Sequence[Any]:
         """Return what is in the list at *path*."""

@@ -67,7 +67,7 @@ class NodeFiles:
     def placed(self, cluster: str, attribute: str, spec: SSHSpec) -> Placed:
         """Return where a file is.
 
-        :param attribute: one of `tower.nodes.sshobject.PATHS`.
+        :param attribute: one of `tower.clusters.ssh_spec_object.PATHS`.
         """
         name = getattr(spec, attribute)
         if self._is_given(cluster, attribute, name):

@@ -96,7 +96,7 @@ class KnownNodes:
 class PinnedHostKeys:
     """``--ssh-host-keys=accept-new``: the key that a node has when we first come to it is the right one.
 
-    A `tower.conch.hostkeys.HostKeys`.
+    A `tower.nodes.ssh.host_keys.HostKeys`.
 
     :param known_hosts: what it says of a node counts first, and then nothing is learned.
     """

@@ -149,7 +149,7 @@ def secret(name: str, doc: str) -> list[Parameter]:
     ]
 
 
-#: Both programs' flag; see `tower.process.forbid_dumps`.
+#: Both programs' flag; see `tower.reactor.process.forbid_dumps`.
 ALLOW_DUMPS = flag(
     "allow-core-dumps", "Allow core dumps, and other programs of this user to read the memory, keys included."
 )

@@ -32,7 +32,7 @@ _MODULE = re.compile(r"[A-Za-z0-9_.]+=-?[0-9]+")
 
 
 def read_verbosity(text: str) -> int:
-    """Return the value of ``--v``; see `tower.quantities` for what readers do."""
+    """Return the value of ``--v``; see `tower.options.values` for what readers do."""
     if not re.fullmatch(r"-?[0-9]{1,4}", text, re.ASCII):
         raise ValueError("is no log level: give a number, 0 for normal and 4 or more for debugging")
     return int(text)

@@ -39,7 +39,7 @@ ERRORS = "apiserver_audit_error_total"
 
 
 class Works(Protocol):
-    """What is needed of `tower.onethread.OneThread`."""
+    """What is needed of `tower.reactor.worker_thread.OneThread`."""
 
     @property
     def started(self) -> bool:

@@ -1,6 +1,6 @@
 """Records, what can be done with them, and what can go wrong: the words that every store speaks.
 
-Records hold no secret in clear, only digests of them and what `tower.vault` sealed; their values are JSON
+Records hold no secret in clear, only digests of them and what `tower.trust.vault` sealed; their values are JSON
 objects.
 """
 

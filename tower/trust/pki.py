@@ -2,7 +2,7 @@
 
 They are two, so that whoever holds the key of the one given by ``--ca-cert`` cannot make himself a user of
 Tower.  Keys are ECDSA P-256 where we choose them.  A certificate says little: who its holder is and until
-when is kept by `tower.credentials`, found by the certificate's digest, and can be revoked.
+when is kept by `tower.clusters.credentials`, found by the certificate's digest, and can be revoked.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Issued:
 
     :ivar certificate_pem: the certificate alone.
     :ivar key_pem: its private key, PKCS #8.
-    :ivar digest: SHA-256 of the certificate's DER, hexadecimal: what `tower.credentials` finds it by.
+    :ivar digest: SHA-256 of the certificate's DER, hexadecimal: what `tower.clusters.credentials` finds it by.
     :ivar not_after: when it ends, s since the epoch.
     """
 

@@ -4,7 +4,7 @@ One `ssl.SSLContext` lives as long as the process: a renewed certificate is load
 get it, and nothing listens anew.
 
 A client's certificate is asked for, not required.  TLS verifies only that our users' authority signed it; its
-end is left to `tower.web.identity`, for each request, so that an expired credential is answered with a
+end is left to `tower.web.access.authentication`, for each request, so that an expired credential is answered with a
 `Status` that a person understands instead of a TLS alert, and a resumed session is no way around it (resumed
 sessions carry the client's certificate, with TLS 1.2 and 1.3).
 """

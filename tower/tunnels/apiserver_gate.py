@@ -33,7 +33,7 @@ class MemberDoor:
     :param context: verifies the API server; None: it has no TLS.
     :param server_name: the name that its certificate must have.
     :param upstream: returns what heads need now.
-    :param identities: the cluster's own users and groups; see `tower.policy.HeadPolicy`.
+    :param identities: the cluster's own users and groups; see `tower.kube.head_policy.HeadPolicy`.
     :param impersonate: False lets everybody act with the credential's own rights.
     :param why_not: the cure, behind a refusal because of *identities*.
     :ivar draining: set it when another door took its place: what goes on through this one may end, but no

@@ -23,7 +23,7 @@ RECONNECTING = 60.0
 
 
 class Tunnel(Protocol):
-    """One live way into a cluster; `tower.conch.tunnel.Tunnel` is the one that an agent opened.
+    """One live way into a cluster; `tower.conch.tunnel.tunnel.Tunnel` is the one that an agent opened.
 
     :ivar name: the cluster.
     :ivar fingerprint: of the agent's key.
@@ -51,7 +51,7 @@ class Tunnel(Protocol):
         """What the agent speaks."""
 
     def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
-        """Return what makes the heads of requests; see `tower.web.upstream.Tunnel.rewrite_for`."""
+        """Return what makes the heads of requests; see `tower.web.gateway.channel_pool.Tunnel.rewrite_for`."""
 
     @property
     def round_trip(self) -> float:
@@ -62,7 +62,7 @@ class Tunnel(Protocol):
         """How many streams are open."""
 
     def open(self, target: str) -> Deferred[Any]:
-        """Open a stream to *target*, a `tower.pipes.Pipe`."""
+        """Open a stream to *target*, a `tower.net.pipes.Pipe`."""
 
     def drain(self) -> None:
         """Tell the agent that we will soon be gone."""

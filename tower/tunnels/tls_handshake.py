@@ -23,7 +23,7 @@ HANDSHAKE_TIMEOUT = 10.0
 
 
 class TLSHandshake:
-    """The receiver of a `tower.web.upstream.Channel` until TLS is up in it.
+    """The receiver of a `tower.web.gateway.channel_pool.Channel` until TLS is up in it.
 
     :param pipe: nobody's yet; it belongs to us from here on, and then to the `TLSPipe`.
     :param context: of a client.
@@ -112,7 +112,7 @@ class TLSHandshake:
         if not self.secured.called:
             self.secured.errback(reason)
 
-    # tower.pipes.Receiver
+    # tower.net.pipes.Receiver
 
     def received(self, data: memoryview) -> None:
         """Go on."""

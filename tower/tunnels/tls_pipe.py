@@ -24,7 +24,7 @@ from tower.web.gateway.channel_pool import Channel
 
 
 class TLSPipe:
-    """A `tower.web.upstream.Channel` with TLS inside, which `tower.tlshandshake` set up.  It starts paused.
+    """A `tower.web.gateway.channel_pool.Channel` with TLS inside, which `tower.tunnels.tls_handshake` set up.  It starts paused.
 
     :param pipe: it belongs to us from here on.
     :param session: ours, after the handshake.
@@ -80,12 +80,12 @@ class TLSPipe:
 
     @property
     def is_large(self) -> bool:
-        """See `tower.web.upstream.Channel.is_large`."""
+        """See `tower.web.gateway.channel_pool.Channel.is_large`."""
         return self._pipe.is_large
 
     @property
     def is_leaving(self) -> bool:
-        """See `tower.web.upstream.Channel.is_leaving`."""
+        """See `tower.web.gateway.channel_pool.Channel.is_leaving`."""
         return self._pipe.is_leaving or (self._owner is not None and self._owner.draining)
 
     # Reading
@@ -141,14 +141,14 @@ class TLSPipe:
             self._both_done()
 
     def pause(self) -> None:
-        """See `tower.pipes.Pipe.pause`."""
+        """See `tower.net.pipes.Pipe.pause`."""
         self._paused = True
         if not self._held:
             self._held = True
             self._pipe.pause()
 
     def resume(self) -> None:
-        """See `tower.pipes.Pipe.resume`; what waited is delivered from within this call."""
+        """See `tower.net.pipes.Pipe.resume`; what waited is delivered from within this call."""
         if self._reason is not None:
             self._tell(self._reason)
         else:
@@ -171,7 +171,7 @@ class TLSPipe:
     # Sending
 
     def send(self, data: Buffer) -> bool:
-        """See `tower.pipes.Pipe.send`."""
+        """See `tower.net.pipes.Pipe.send`."""
         if self._shut:
             return False
         if self._transmit(data):
@@ -208,7 +208,7 @@ class TLSPipe:
     # Ends
 
     def finish(self) -> None:
-        """See `tower.pipes.Pipe.finish`."""
+        """See `tower.net.pipes.Pipe.finish`."""
         if not self._shut:
             self._shut = True
             self._say_end()
@@ -224,7 +224,7 @@ class TLSPipe:
         self._lost(ConnectionEnded("both sides are done"), flush=True)
 
     def close(self) -> None:
-        """See `tower.pipes.Pipe.close`."""
+        """See `tower.net.pipes.Pipe.close`."""
         if self._closing or self._reason is not None:
             return
         self._shut = self._closing = True
@@ -236,7 +236,7 @@ class TLSPipe:
             self._pipe.close()
 
     def abort(self) -> None:
-        """See `tower.pipes.Pipe.abort`."""
+        """See `tower.net.pipes.Pipe.abort`."""
         self._lost(ConnectionEnded("aborted on our side"))
 
     def ended(self) -> None:

@@ -33,7 +33,7 @@ _WORD = re.compile(rb"[!-~]+")
 
 @frozen
 class MemberUpstream:
-    """See `tower.policy.Upstream`."""
+    """See `tower.kube.head_policy.Upstream`."""
 
     host_line: bytes
     credential_line: bytes = field(repr=False)

@@ -27,7 +27,7 @@ class RegisteredWays:
 
     Bytes pass as they are: TLS to the API server is between the proxy and the API server.
 
-    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RegisteredWays:
         self._connect = connect
 
     def wanted(self, incoming: Incoming) -> str:
-        """See `tower.outgoing.Ways.wanted`."""
+        """See `tower.member.outgoing.Ways.wanted`."""
         if incoming.kind != CHANNEL:
             raise TargetRefused(
                 "not-allowed", f"channels of type {CHANNEL.decode()} are opened here, and no others"
@@ -52,23 +52,23 @@ class RegisteredWays:
         return name
 
     def shown(self, incoming: Incoming) -> str:
-        """See `tower.outgoing.Ways.shown`."""
+        """See `tower.member.outgoing.Ways.shown`."""
         return self._discretion.shown(incoming.data) if incoming.data else ""
 
     def dial(self, name: str) -> Deferred[Connection]:
-        """See `tower.outgoing.Ways.dial`."""
+        """See `tower.member.outgoing.Ways.dial`."""
         address = self._addresses[name]
         return self._connect(self._reactor, address.host, address.port, timeout=DIAL_TIMEOUT)
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
-        """See `tower.outgoing.Ways.join`."""
+        """See `tower.member.outgoing.Ways.join`."""
         join(channel, connection)
 
 
 class V1Outgoing:
     """Dials for the streams of one agent.
 
-    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
     :ivar tally: of all streams.
     """
 

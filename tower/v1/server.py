@@ -43,7 +43,7 @@ _PASSWORD = b"password"
 class V1Agent:
     """Who is at the other end of a `V1ServerTransport`.
 
-    :ivar fingerprint: names the token that it showed; see `tower.v1.tokens`.
+    :ivar fingerprint: names the token that it showed; see `tower.clusters.v1_tokens`.
     :ivar credential: what it sent for its API server.
     """
 

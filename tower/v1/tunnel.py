@@ -1,7 +1,7 @@
 """A tunnel that an old agent opened, and how streams and requests go through it.
 
 An old agent connects a channel to the address that it is told and passes bytes on.  So what an agent of
-``tower-v2`` does at its end is done in a `tower.memberdoor.MemberDoor`.
+``tower-v2`` does at its end is done in a `tower.tunnels.apiserver_gate.MemberDoor`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Reception(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
     :param gate: knows which keys and tokens are good for which cluster.
-    :param host_keys: ours; see `tower.conch.transport.ServerTransport`.
+    :param host_keys: ours; see `tower.v2.transport.ServerTransport`.
     :param keepalive: how often agents are probed, s.
     :param epoch: returns the time of day, s since the epoch.
     :param grace: how long a stop waits for connections to close, s.

@@ -53,7 +53,7 @@ WAITING = 4
 
 
 class Gatekeeper(Protocol):
-    """Knows which keys belong to which cluster: `tower.jointokens.JoinTokens`.
+    """Knows which keys belong to which cluster: `tower.clusters.join_tokens.JoinTokens`.
 
     Either may raise `TooManyTunnels`, which ends the connection with that reason.
     """

@@ -110,9 +110,9 @@ class Dialer:
     """Opens WebSockets to one proxy.
 
     :param context: verifies the proxy's TLS; None with `ws`, or when *hashes* are to find the CA.
-    :param hashes: of the proxy's CA, see `tower.web.pinning`; the first dial learns it by one more
+    :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns it by one more
         connection.
-    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
     """
 
     def __init__(

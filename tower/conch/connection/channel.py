@@ -32,7 +32,7 @@ class BadSequence(PeerError):
 
 
 class Channel:
-    """One stream in a tunnel; a `tower.pipes.Pipe`.  It starts paused.
+    """One stream in a tunnel; a `tower.net.pipes.Pipe`.  It starts paused.
 
     A channel that is closed without `finish` looks to the peer like one that was cut: `Receiver.closed` comes
     without `Receiver.ended` before it.
@@ -134,7 +134,7 @@ class Channel:
     # Sending
 
     def send(self, data: Buffer) -> bool:
-        """See `tower.pipes.Pipe.send`."""
+        """See `tower.net.pipes.Pipe.send`."""
         if self._shut:
             return False
         size = len(data)
@@ -290,11 +290,11 @@ class Channel:
             self._mux.renew(self, self._window)
 
     def pause(self) -> None:
-        """See `tower.pipes.Pipe.pause`."""
+        """See `tower.net.pipes.Pipe.pause`."""
         self._paused = True
 
     def resume(self) -> None:
-        """See `tower.pipes.Pipe.resume`; what waited is delivered from within this call."""
+        """See `tower.net.pipes.Pipe.resume`; what waited is delivered from within this call."""
         self._paused = False
         if self._end_reason is not None:
             self._tell_closed(self._end_reason)
@@ -355,7 +355,7 @@ class Channel:
     # Ends
 
     def finish(self) -> None:
-        """See `tower.pipes.Pipe.finish`."""
+        """See `tower.net.pipes.Pipe.finish`."""
         if not (self._finishing or self._closing or self._close_sent):
             self._finishing = self._shut = True
             if self._backlog is None:
@@ -369,7 +369,7 @@ class Channel:
                 self._send_close(ChannelEnded("both sides are done"))
 
     def close(self) -> None:
-        """See `tower.pipes.Pipe.close`; what has come and was not delivered is dropped."""
+        """See `tower.net.pipes.Pipe.close`; what has come and was not delivered is dropped."""
         if self._closing or self._end_reason is not None:
             return
         self._closing = self._shut = True
@@ -378,7 +378,7 @@ class Channel:
             self._send_close(ChannelEnded("closed on our side"))
 
     def abort(self) -> None:
-        """See `tower.pipes.Pipe.abort`."""
+        """See `tower.net.pipes.Pipe.abort`."""
         if self._end_reason is not None:
             return
         self._closing = self._shut = True

@@ -9,7 +9,7 @@ _PIECE = 16 * 1024
 
 
 class Inbox:
-    """What waits to be delivered, in order; see `tower.backlog.Backlog`.
+    """What waits to be delivered, in order; see `tower.net.send_queue.Backlog`.
 
     :ivar size: all of it, B.
     """

@@ -4,7 +4,7 @@ It follows round-trip time times rate, within what the process's budget lends:
 
 * Every channel begins with `BASE`.  A window doubles when the peer would use all of it up within a few round
   trips, but at first not beyond what is enough for two processes near each other: `ALONE`, or `SHARED` if
-  other channels are active, too, or less while small packets are among theirs (`tower.conch.sharing`).
+  other channels are active, too, or less while small packets are among theirs (`tower.conch.connection.fairness`).
 * Beyond that it is a multiple of what was delivered in one round trip.  As long as that becomes more, it was
   the window that held the peer up, and the multiple is three; once the path is full it is one and a half.
   What is on its way beyond what the path holds is a queue, in which everybody else in the tunnel waits: so it
@@ -13,7 +13,7 @@ It follows round-trip time times rate, within what the process's budget lends:
   and by half when the channel was quiet.  What the peer was granted cannot be taken back: so a window shrinks
   only as bytes are consumed, and stays on loan for as long as they could still come.
 
-The round trip is the shortest known (`tower.conch.keepalive`), without queues: with the present one, a
+The round trip is the shortest known (`tower.conch.connection.keepalive`), without queues: with the present one, a
 queue would be a reason for a longer queue.  No I/O, no clock: times are passed in.
 """
 
@@ -61,7 +61,7 @@ class Window:
     :ivar granted: what the peer may still send, B.
     :ivar held: what came and was not consumed, B.
     :ivar size: what we let it have at the most, B.
-    :ivar counted: when `tower.conch.sharing.Company` counted it last, monotonic time, s.
+    :ivar counted: when `tower.conch.connection.fairness.Company` counted it last, monotonic time, s.
     """
 
     def __init__(self, budget: Budget) -> None:

@@ -32,7 +32,7 @@ _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
 
 
 class Folder(Protocol):
-    """Where a key is kept: `tower.statedir.StateDir`."""
+    """Where a key is kept: `tower.trust.statedir.StateDir`."""
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None when there is none."""

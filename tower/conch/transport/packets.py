@@ -8,7 +8,7 @@ replaces both.  There are two ways in and out:
   with the packet: for channel data.  A packet of 128 KiB or more made by concatenation costs an ``mmap``
   and its page faults each time, which is most of what a slow tunnel does.
 
-Here are the packets before the first key exchange is over; `tower.conch.ciphers` has the others.
+Here are the packets before the first key exchange is over; `tower.conch.transport.ciphers` has the others.
 """
 
 from __future__ import annotations

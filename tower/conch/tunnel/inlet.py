@@ -41,7 +41,7 @@ _OPENED = memoryview(bytearray(BUFFER_SIZE))
 
 
 class Inlet:
-    """The receiver of a tunnel's connection; see `tower.pipes.Receiver`.
+    """The receiver of a tunnel's connection; see `tower.net.pipes.Receiver`.
 
     :param reader: takes frames apart.
     :param outlet: where control frames are answered.
@@ -230,7 +230,7 @@ class Inlet:
         else:
             ssh.dispatch(bytes(payload))
 
-    # tower.pipes.Receiver
+    # tower.net.pipes.Receiver
 
     def received(self, data: memoryview) -> None:
         """Take bytes that did not come through `buffer`."""

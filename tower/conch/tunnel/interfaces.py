@@ -14,7 +14,7 @@ from tower.websocket.frames import Control
 
 
 class SSH(Protocol):
-    """What a tunnel uses of `tower.conch.transport.ServerTransport` and ``ClientTransport``.
+    """What a tunnel uses of `tower.v2.transport.ServerTransport` and ``ClientTransport``.
 
     :ivar on_exchange: called when channel data has to wait because keys are being exchanged.
     :ivar on_keys: called when it need not wait any more.
@@ -65,14 +65,14 @@ class SSH(Protocol):
 
 
 class Reader(Protocol):
-    """What a tunnel uses of `tower.web.frames.FrameReader`."""
+    """What a tunnel uses of `tower.websocket.frames.FrameReader`."""
 
     def feed(self, data: memoryview) -> list[tuple[int, int] | Control]:
         """Take frames apart."""
 
 
 class Writer(Protocol):
-    """What a tunnel uses of `tower.web.frames.FrameWriter`."""
+    """What a tunnel uses of `tower.websocket.frames.FrameWriter`."""
 
     def wrap_into(self, buffer: memoryview, start: int, end: int) -> int:
         """Make a frame in place."""

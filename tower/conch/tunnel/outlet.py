@@ -41,7 +41,7 @@ _GATHERED = Batch(LONGEST_HEADER, LONGEST_DATA + MEDIUM_PACKET + _BATCH)
 
 
 class Outlet:
-    """What a mux sends messages on (`tower.conch.interfaces.Wire`), and SSH bytes (``ITransport``).
+    """What a mux sends messages on (`tower.conch.tunnel.interfaces.Wire`), and SSH bytes (``ITransport``).
 
     :param reactor: an ``IReactorTime``.
     :param writer: makes frames.
@@ -90,7 +90,7 @@ class Outlet:
         self._over = self.disconnecting = False
         self.bytes_out = 0
 
-    # tower.conch.interfaces.Wire
+    # tower.conch.tunnel.interfaces.Wire
 
     @property
     def round_trip(self) -> float:

@@ -40,7 +40,7 @@ class Tunnel:
     :ivar fingerprint: of the agent's key.
     :ivar version: of the peer's program.
     :ivar peer: address of the peer.
-    :ivar server: what the agent calls its API server; see `tower.conch.hello.AgentHello`.
+    :ivar server: what the agent calls its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
     :ivar draining: whether it takes no new streams because the peer will soon be gone.
     :ivar inlet: the way in.
@@ -122,12 +122,12 @@ class Tunnel:
         """Nobody writes the heads of requests anew: the agent does that."""
 
     def open(self, target: str) -> Deferred[Channel]:
-        """Open a stream to *target*; see `tower.conch.mux.Mux.open`."""
+        """Open a stream to *target*; see `tower.conch.connection.mux.Mux.open`."""
         data = target.encode()
         return self.open_channel(STREAM, len(data).to_bytes(4, "big") + data)
 
     def open_channel(self, kind: bytes, data: bytes) -> Deferred[Channel]:
-        """Open a channel of any type; see `tower.conch.mux.Mux.open`."""
+        """Open a channel of any type; see `tower.conch.connection.mux.Mux.open`."""
         if self.mux is None or self.outlet.disconnecting:
             return fail(TunnelLost("the tunnel is gone"))
         return self.mux.open(kind, data)

@@ -6,7 +6,7 @@ from tower.websocket.frames import BINARY, Piece
 
 
 class Bare:
-    """The `tower.conch.interfaces.Reader` and ``Writer`` of a tunnel without frames; it has no state."""
+    """The `tower.conch.tunnel.interfaces.Reader` and ``Writer`` of a tunnel without frames; it has no state."""
 
     __slots__ = ()
 

@@ -214,7 +214,7 @@ Dial = Callable[[str, int], Deferred[Any]]
 
 
 def dialling(reactor: Any, seconds: float) -> Dial:
-    """Return what connects by *reactor*; see `tower.connecting.connect`."""
+    """Return what connects by *reactor*; see `tower.net.connecting.connect`."""
     return partial(connect, reactor, timeout=seconds + _LONGER)
 
 

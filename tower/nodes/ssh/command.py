@@ -157,7 +157,7 @@ async def run_ssh_command(
 ) -> tuple[bytes, bytes, int]:
     """Run *cmd* on *host* and return what it said on its outputs and its exit status, which is no error.
 
-    :param reactor: for the connection; see `tower.connecting.connect`.
+    :param reactor: for the connection; see `tower.net.connecting.connect`.
     :param user: whom to log in; empty: whoever ``$USER`` is.
     :param host: ``host`` or ``host:port``.
     :param retry: whether a node that cannot be dialled is dialled again, each 5 s for 20 s.

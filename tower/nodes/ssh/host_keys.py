@@ -1,6 +1,6 @@
 """Whether a node is the one that it should be: what is asked about host keys, and what may be said.
 
-`tower.conch.knownhosts.KnownHosts` answers from an OpenSSH file.
+`tower.nodes.ssh.known_hosts.KnownHosts` answers from an OpenSSH file.
 """
 
 from __future__ import annotations

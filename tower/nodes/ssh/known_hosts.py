@@ -120,7 +120,7 @@ def parse_line(number: int, text: str) -> Line | None:
 
 
 class KnownHosts:
-    """The file *path*, as a `tower.conch.hostkeys.HostKeys`; it is read again whenever it has changed.
+    """The file *path*, as a `tower.nodes.ssh.host_keys.HostKeys`; it is read again whenever it has changed.
 
     A node is looked up by where it is reached and, if the file has nothing of that, by its name; with its
     port unless that is 22, and if the file has nothing of that, without, as OpenSSH does.

@@ -10,7 +10,7 @@ from tower.nodes.ssh.known_hosts import KnownHosts
 
 
 class UsualHosts:
-    """A `tower.conch.hostkeys.HostKeys`: what one file knows is known; what one of them revokes is revoked.
+    """A `tower.nodes.ssh.host_keys.HostKeys`: what one file knows is known; what one of them revokes is revoked.
 
     :param files: at least one; the first is the one that people are told to complete.
     """

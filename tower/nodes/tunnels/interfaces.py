@@ -13,7 +13,7 @@ from tower.nodes.tunnels.limiter import Turns
 
 
 class NodeTunnel(Protocol):
-    """What a list needs of a tunnel; `tower.conch.nodetunnel.NodeTunnel` is one.
+    """What a list needs of a tunnel; `tower.nodes.tunnels.tunnel.NodeTunnel` is one.
 
     :ivar lost: fires with the reason when a tunnel that was open is gone.
     :ivar host_key: fingerprint of the node's; empty before it is known.
@@ -48,7 +48,7 @@ class NodeTunnel(Protocol):
         """Connect and log in; cancelling leaves nothing behind."""
 
     def dial(self, host: str, port: int, timeout: float = ...) -> Deferred[Any]:
-        """Have the node connect to *host*, *port*; fires with a paused `tower.conch.channel.Channel`.
+        """Have the node connect to *host*, *port*; fires with a paused `tower.conch.connection.channel.Channel`.
 
         :raise StreamRefused: through the Deferred.
         :raise TunnelLost: through the Deferred.

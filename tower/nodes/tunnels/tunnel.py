@@ -105,7 +105,7 @@ class Login:
 class NodeTunnel:
     """An SSH connection to one node; `open` it once, and when it is lost make another.
 
-    :param reactor: for the connection; see `tower.connecting.connect`.
+    :param reactor: for the connection; see `tower.net.connecting.connect`.
     :param clock: for everything that waits.
     :param epoch: returns the time of day, s since the epoch.
     :param keepalive: how often the node is probed, s; one that says nothing is given up within three of them.

@@ -17,7 +17,7 @@ from tower.web.outcome import Relay
 
 _KINDS = ("credentials", "clusters")
 
-# Below a cluster's prefix, and yet not the cluster's; see `tower.web.router`.
+# Below a cluster's prefix, and yet not the cluster's; see `tower.web.ports.router`.
 _TARGETS = b"targets/"
 
 # What no path begins with.

@@ -25,7 +25,7 @@ _UNANSWERED = Answer(0)
 
 
 class Sink(Protocol):
-    """What is needed of `tower.auditlog.AuditLog`."""
+    """What is needed of `tower.store.audit_log.AuditLog`."""
 
     def put(self, line: bytes) -> None:
         """Write a line soon."""
@@ -67,7 +67,7 @@ class Audit:
 
 
 class Entry:
-    """One request; a `tower.web.auditformats.Question`.
+    """One request; a `tower.web.access.audit_formats.Question`.
 
     :ivar header: the line with which the API server is told the ID; empty if the user did that.
     """

@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Question(Protocol):
-    """What is known of a request; see `tower.web.audit.Entry`."""
+    """What is known of a request; see `tower.web.access.audit.Entry`."""
 
     id: str
     received: float

@@ -39,7 +39,7 @@ _EVERYBODY = ("group", AUTHENTICATED)
 
 
 class Issues(Protocol):
-    """Finds what was issued; see `tower.credentials.Credentials`."""
+    """Finds what was issued; see `tower.clusters.credentials.Credentials`."""
 
     def find(self, digest: str) -> Credential | None:
         """Return the credential whose token, or certificate in DER, has this SHA-256 (hexadecimal)."""
@@ -235,7 +235,7 @@ def check_grant(
 ) -> None:
     """Refuse names that Kubernetes and Tower keep for themselves: no kubeconfig carries them.
 
-    What a name may look like at all is for `tower.credentials` to check.
+    What a name may look like at all is for `tower.clusters.credentials` to check.
 
     :param identities: whom of the system users may act as where the kubeconfig is for.
     :param allowing: the cluster whose record may allow more; empty: there is none.

@@ -25,7 +25,7 @@ from tower.web.outcome import Outcome
 
 
 class Fields(Protocol):
-    """What is needed of `tower.web.http1.Fields`."""
+    """What is needed of `tower.http.requests.Fields`."""
 
     @property
     def bearer(self) -> bytes | None:
@@ -37,21 +37,21 @@ class Fields(Protocol):
 
 
 class Channel(Protocol):
-    """What is needed of `tower.web.httpchannel.HTTPChannel`."""
+    """What is needed of `tower.web.gateway.http_channel.HTTPChannel`."""
 
     authenticated: Any
 
     def prove(self) -> None:
-        """See `tower.web.httpchannel.HTTPChannel.prove`."""
+        """See `tower.web.gateway.http_channel.HTTPChannel.prove`."""
 
 
 class Request(Protocol):
-    """What is needed of `tower.web.request.Request`."""
+    """What is needed of `tower.web.gateway.request.Request`."""
 
     identity: Any
 
     def audit(self, cluster: str) -> None:
-        """See `tower.web.request.Request.audit`."""
+        """See `tower.web.gateway.request.Request.audit`."""
 
     @property
     def channel(self) -> Channel:

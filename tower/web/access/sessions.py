@@ -20,7 +20,7 @@ SWEEP_PERIOD = 2.0
 
 
 class Checks(Protocol):
-    """Knows whether an identity still holds; see `tower.web.identity.Authenticator`."""
+    """Knows whether an identity still holds; see `tower.web.access.authentication.Authenticator`."""
 
     def check(self, identity: Identity) -> None:
         """Raise `Unauthorized` unless *identity* still holds."""

@@ -49,7 +49,7 @@ class AgentsApi:
         self._clock = clock
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.clusterapi.Below`."""
+        """See `tower.web.api.clusters.Below`."""
         if cluster.ssh is not None:
             raise Invalid(
                 f"cluster {cluster.name} is of type ssh: it has no agents but nodes, and "

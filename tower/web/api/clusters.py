@@ -29,7 +29,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 _JSON_TYPE = (b"Content-Type", b"application/json")
 
 
-#: See `tower.nodes.nodefiles.NodeFiles.check`.
+#: See `tower.nodes.record_files.NodeFiles.check`.
 CheckFiles: TypeAlias = Callable[[str, SSHSpec, SSHSpec | None], None]
 
 
@@ -126,7 +126,7 @@ class ClusterApi:
         return item
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.api.Resource.answer`."""
+        """See `tower.web.api.dispatch.Resource.answer`."""
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 return self._list_or_watch(call)

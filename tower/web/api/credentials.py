@@ -24,7 +24,7 @@ class CredentialsApi:
         self._clock = clock
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.api.Resource.answer`."""
+        """See `tower.web.api.dispatch.Resource.answer`."""
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 if call.flag("watch"):

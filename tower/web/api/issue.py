@@ -22,7 +22,7 @@ class JoinTokensApi:
         self._issuer = issuer
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.clusterapi.Below`."""
+        """See `tower.web.api.clusters.Below`."""
         spec = await posted(call, below, "JoinToken", {"ttl", "uses", "protocol", "token"})
         if _choice(spec, "protocol", ("v2", "v1")) == "v1":
             return await self._v1(cluster, spec)
@@ -72,7 +72,7 @@ class KubeconfigsApi:
         self._issuer = issuer
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.clusterapi.Below`."""
+        """See `tower.web.api.clusters.Below`."""
         spec = await posted(call, below, "Kubeconfig", {"user", "groups", "ttl", "via", "auth"})
         groups = spec.get("groups", [])
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
@@ -89,7 +89,7 @@ class AdminKubeconfigsApi:
         self._issuer = issuer
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.api.Resource.answer`."""
+        """See `tower.web.api.dispatch.Resource.answer`."""
         spec = await posted(call, below, "Kubeconfig", {"user", "ttl", "auth"})
         return _granted(await self._issuer.admin_kubeconfig(_user(spec), _ttl(spec), _auth(spec)), "tower")
 

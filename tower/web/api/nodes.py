@@ -31,7 +31,7 @@ def _require_ssh(cluster: Cluster) -> None:
 class NodesApi:
     """`clusters/<name>/nodes`: the nodes that are reached, or shall be, and how that goes.
 
-    :param status: see `tower.web.clusterapi.ClusterApi`.
+    :param status: see `tower.web.api.clusters.ClusterApi`.
     """
 
     def __init__(self, status: Callable[[str], SSHStatus | None], clock: Clock) -> None:
@@ -39,7 +39,7 @@ class NodesApi:
         self._clock = clock
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.clusterapi.Below`."""
+        """See `tower.web.api.clusters.Below`."""
         _require_ssh(cluster)
         match call.method, below:
             case (("GET" | "HEAD"), ()):
@@ -62,7 +62,7 @@ class HostKeysApi:
         self._clock = clock
 
     async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.clusterapi.Below`."""
+        """See `tower.web.api.clusters.Below`."""
         _require_ssh(cluster)
         pins = Pins(self._store, cluster.name, cluster.uid)
         match call.method, below:

@@ -37,7 +37,7 @@ class WatchLimits:
 
 
 class Selects(Protocol):
-    """What is needed of `tower.web.clusterapi.Selection`."""
+    """What is needed of `tower.web.api.clusters.Selection`."""
 
     def is_about(self, item: Object) -> bool:
         """Say whether the fields that never change are those wanted."""

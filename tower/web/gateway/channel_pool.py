@@ -46,7 +46,7 @@ Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
 
 
 class Channel(Pipe, Protocol):
-    """What is needed of `tower.conch.channel.Channel`."""
+    """What is needed of `tower.conch.connection.channel.Channel`."""
 
     @property
     def is_large(self) -> bool:

@@ -1,19 +1,19 @@
 """The user's side of the gateway: who listens, and what a router, a chain and a composition root meet.
 
-* `Gateway`: one for each router.  ``tower.listening.listen(reactor, port, host, gateway.accept, tls)`` makes
+* `Gateway`: one for each router.  ``tower.net.listening.listen(reactor, port, host, gateway.accept, tls)`` makes
   it serve, on as many ports as wanted; a ``TimerService(1.0, gateway.sweep)`` keeps its deadlines;
   `Gateway.stop` ends its connections.  The front door and a per-cluster port differ in the router alone:
   a per-cluster port's router fixes the cluster and answers with a `Relay` without a prefix.
 * **router**: ``router(request) -> Outcome | Deferred[Outcome]``, or it raises; see `tower.web.outcome`.
   It is called when the head of the request is here; a body may still be on its way.
-* `tower.web.httpchannel.HTTPChannel`: the receiver of one user's connection.  Its ``requestFactory`` makes
+* `tower.web.gateway.http_channel.HTTPChannel`: the receiver of one user's connection.  Its ``requestFactory`` makes
   the requests, as in ``twisted.web.http``; a subclass of it is installed as `Gateway.protocol`.
-* `tower.web.request.Request`: one request.  Its ``proxyClientFactoryClass`` relays it, as in
-  ``twisted.web.proxy``: `tower.web.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
-* `tower.web.upstream.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
+* `tower.web.gateway.request.Request`: one request.  Its ``proxyClientFactoryClass`` relays it, as in
+  ``twisted.web.proxy``: `tower.web.gateway.relay.ProxyClientFactory`, whose ``protocol`` is ``ProxyClient``.
+* `tower.web.gateway.channel_pool.ChannelPool`: the pooled channels into the clusters, shared by all gateways.
 
 What a router and its chain find on a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
-``fields`` (`tower.web.http1.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``);
+``fields`` (`tower.http.requests.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``);
 ``certificate`` (DER or None, read once for each connection); ``body(limit)`` (a ``Deferred[bytes]``, for
 answers made here); ``request_id``.  What they leave there: ``identity``, without which nothing is relayed.
 ``request.channel.authenticated`` is a place to keep, for the next requests of the same connection, whatever
@@ -67,7 +67,7 @@ class Clock(Protocol):
 
 
 class Sessions(Protocol):
-    """What is needed of `tower.web.sessions.Sessions`."""
+    """What is needed of `tower.web.access.sessions.Sessions`."""
 
     def enter(self, identity: Any, cluster: str, abort: Callable[[str], None]) -> Any:
         """Note that *identity* uses *cluster* ("" is Tower's own API); *abort* ends that use."""
@@ -119,7 +119,7 @@ class Common:
 
         :param strangers: how much they may keep together, B.
         """
-        log = Logger(namespace="tower.web.request.Request")
+        log = Logger(namespace="tower.web.gateway.request.Request")
         return cls(StrangersBudget(strangers, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 

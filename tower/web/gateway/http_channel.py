@@ -1,8 +1,8 @@
 """One user's connection: requests come in, one at a time goes on, answers leave in the same order.
 
 The connection is paused whenever its bytes have nowhere to go: while a body's taker is full, while nobody
-takes the body yet, while a user pipelines too far ahead (`tower.web.pipelined`), and while pipelined requests
-wait for their turn (`tower.web.roundrobin`).
+takes the body yet, while a user pipelines too far ahead (`tower.web.gateway.pipelining`), and while pipelined requests
+wait for their turn (`tower.web.gateway.round_robin`).
 
 Until its user shows a valid credential a connection is a stranger's: it has an age, little time to take its
 answers, one request a turn, and its memory comes from a small budget that strangers share.
@@ -44,7 +44,7 @@ class HTTPChannel:
     """The receiver of one user's connection.
 
     :ivar requestFactory: makes a `Request` of what a head says.
-    :ivar authenticated: the chain's own; see `tower.web.gateway`.
+    :ivar authenticated: the chain's own; see `tower.web.gateway.gateway`.
     :ivar standing: the router's own: the way that this connection was let into last.
     :ivar peer: the user's end of it.
     :ivar session: in whose name it is used, and for which cluster; see `enter`.
@@ -169,7 +169,7 @@ class HTTPChannel:
     # What comes from the user
 
     def received(self, data: memoryview) -> None:
-        """See `tower.pipes.Receiver.received`."""
+        """See `tower.net.pipes.Receiver.received`."""
         if self._request is None:
             if self._waiting is None and not (self.full or self._closing):
                 self._serve(bytes(data))
@@ -227,7 +227,7 @@ class HTTPChannel:
             self._settle()
 
     def take_turn(self) -> None:
-        """Serve some more of the requests that wait here; see `tower.web.roundrobin`."""
+        """Serve some more of the requests that wait here; see `tower.web.gateway.round_robin`."""
         self._queued = False
         if self._waiting is not None and not (self._request is not None or self.full or self._closing):
             self._serve(*self._waiting.take())
@@ -310,7 +310,7 @@ class HTTPChannel:
             self._give_up()
 
     def evict(self) -> None:
-        """See `tower.budget.Stranger.evict`."""
+        """See `tower.net.budget.Stranger.evict`."""
         self._loan.called_in()
         self._give_up()
 
@@ -354,7 +354,7 @@ class HTTPChannel:
             self.connection.abort()
 
     def drained(self) -> None:
-        """See `tower.pipes.Receiver.drained`."""
+        """See `tower.net.pipes.Receiver.drained`."""
         self.full = False
         self._age = 0
         if self._request is not None:
@@ -363,7 +363,7 @@ class HTTPChannel:
             self._serve(*self._waiting.take())
 
     def closed(self, reason: Exception) -> None:
-        """See `tower.pipes.Receiver.closed`."""
+        """See `tower.net.pipes.Receiver.closed`."""
         self._closing = True
         request, self._request = self._request, None
         if request is not None:

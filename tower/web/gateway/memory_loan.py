@@ -15,7 +15,7 @@ ALLOWANCE = 4 * 1024
 
 
 class Borrower(Stranger, Protocol):
-    """What is needed of `tower.web.httpchannel.HTTPChannel`."""
+    """What is needed of `tower.web.gateway.http_channel.HTTPChannel`."""
 
     @property
     def proven(self) -> bool:

@@ -18,7 +18,7 @@ class Address(Protocol):
 
 
 class UserConnection(Pipe, Protocol):
-    """What is needed of `tower.connection.Connection`."""
+    """What is needed of `tower.net.connection.Connection`."""
 
     def peer_certificate(self) -> bytes | None:
         """Return the certificate that the peer showed and proved, DER, or None."""

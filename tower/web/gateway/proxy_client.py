@@ -1,4 +1,4 @@
-"""Receives the answer of a cluster to one request and passes it to the user; see `tower.web.relay`."""
+"""Receives the answer of a cluster to one request and passes it to the user; see `tower.web.gateway.relay`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNKNOWN_TO_KUBELET = (
 
 
 class ProxyClient:
-    """Receives the answer to one request from a channel; a `tower.pipes.Receiver`.
+    """Receives the answer to one request from a channel; a `tower.net.pipes.Receiver`.
 
     To see or change answers, override `handleResponseHead`, `handleResponsePart`, `handleResponseEnd`.
     """

@@ -30,7 +30,7 @@ class _UserSplice(Splice):
         self._channel = channel
 
     def closed(self, reason: Exception) -> None:
-        """See `tower.pipes.Receiver.closed`."""
+        """See `tower.net.pipes.Receiver.closed`."""
         super().closed(reason)
         self._channel.forget()
 

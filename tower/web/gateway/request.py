@@ -33,7 +33,7 @@ DISCARD_LIMIT = 64 * 1024
 
 
 class Identity(Protocol):
-    """What is needed of `tower.web.identity.Identity`."""
+    """What is needed of `tower.web.access.authentication.Identity`."""
 
     @property
     def user(self) -> str:

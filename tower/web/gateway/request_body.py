@@ -44,7 +44,7 @@ class RequestBody:
         return stop if self._left <= 0 else -1
 
     def give_to(self, taker: BodyTaker | None, *, roomy: bool) -> None:
-        """See `tower.web.httpchannel.HTTPChannel.take_body`."""
+        """See `tower.web.gateway.http_channel.HTTPChannel.take_body`."""
         self._take, self._full = taker, not roomy
 
     def pass_on(self, data: Buffer) -> bool:

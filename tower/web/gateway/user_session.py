@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class UserSession:
-    """What is entered in `tower.web.sessions.Sessions` for one connection, one thing at a time.
+    """What is entered in `tower.web.access.sessions.Sessions` for one connection, one thing at a time.
 
     It outlives the request, so that an idle connection ends too, and costs the next request nothing.
 

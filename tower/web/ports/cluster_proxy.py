@@ -3,7 +3,7 @@
 `ClusterProxy` is Twisted's ``TCPServer`` with a `Gateway` behind it whose router knows one cluster only.
 `ClusterProxies` keeps one for each cluster that is to have one, opens and closes it as the cluster comes,
 changes and goes, and says so in a condition.  Which port that is, and what is behind it, is for `Doors` to
-say: `KubernetesDoors` here, `tower.web.kubesphereport.KubeSphereDoors` beside it.
+say: `KubernetesDoors` here, `tower.web.ports.kubesphere_port.KubeSphereDoors` beside it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Door:
     """A port that is to be open, and how.  One that differs in anything is another one.
 
     :ivar number: the port.
-    :ivar reactor: a `tower.listening.ConnectionReactor`.
+    :ivar reactor: a `tower.net.listening.ConnectionReactor`.
     :ivar gateway: makes the gateway for a cluster.
     :ivar reason: of the condition, in one word.
     :ivar message: of the condition.
@@ -78,8 +78,8 @@ class OpenDoors:
     """``--v1-open-ports``: how ports are open to everybody, as all of KubeSphere Tower's were.
 
     :ivar applies: says whether a cluster's is; see `ClusterProxies.resettle`.
-    :ivar reactor: a `tower.listening.ConnectionReactor` whose TLS asks for no client certificate.
-    :ivar gateway: makes the gateway for a cluster, with an `tower.web.router.OpenClusterPort`.
+    :ivar reactor: a `tower.net.listening.ConnectionReactor` whose TLS asks for no client certificate.
+    :ivar gateway: makes the gateway for a cluster, with an `tower.web.ports.router.OpenClusterPort`.
     """
 
     applies: Callable[[str], bool]
@@ -90,7 +90,7 @@ class OpenDoors:
 class KubernetesDoors:
     """The ports for the clusters' API servers.
 
-    :param reactor: a `tower.listening.ConnectionReactor` with the front door's TLS.
+    :param reactor: a `tower.net.listening.ConnectionReactor` with the front door's TLS.
     :param gateway: makes the gateway for a cluster.
     """
 

@@ -21,7 +21,7 @@ NODE = re.compile(rb"/([:A-Za-z0-9](?:[-.:_A-Za-z0-9]{0,251}[:A-Za-z0-9])?)(?=[/
 
 
 class Kubelets(Protocol):
-    """What is needed of `tower.nodes.kubelet.Kubelets`."""
+    """What is needed of `tower.nodes.kubelets.Kubelets`."""
 
     def authorize(
         self, user: str, groups: Sequence[str], name: str, method: bytes, path: bytes, *, upgrade: bool

@@ -41,9 +41,9 @@ class KubeSpherePort:
 
 
 class KubeSphereDoors:
-    """Those ports; a `tower.web.clusterproxy.Doors`.
+    """Those ports; a `tower.web.ports.cluster_proxy.Doors`.
 
-    :param reactor: a `tower.listening.ConnectionReactor` without TLS.
+    :param reactor: a `tower.net.listening.ConnectionReactor` without TLS.
     :param ports: within which they have to lie; None: there are none.
     :param gateway: makes the gateway for a cluster, with a `KubeSpherePort`.
     """
@@ -59,7 +59,7 @@ class KubeSphereDoors:
         self._gateway = gateway
 
     def of(self, cluster: Cluster) -> Door | Shut:
-        """See `tower.web.clusterproxy.Doors.of`."""
+        """See `tower.web.ports.cluster_proxy.Doors.of`."""
         ports = self._ports
         if ports is None:
             return Shut("Off", "KubeSphere ports are off: --kubesphere-ports would open them.")

@@ -233,7 +233,7 @@ class OpenClusterPort(ClusterPort):
     """The same while the port is open to everybody, as all of KubeSphere Tower's were.
 
     Who shows a token of Tower's is asked who he is, as ever.  Everybody else acts as the agent itself, if the
-    agent lends its credential at all; see `tower.web.proxyclient`.
+    agent lends its credential at all; see `tower.web.gateway.proxy_client`.
     """
 
     def __init__(self, chain: Chain, cluster: str, rights: Rights) -> None:
