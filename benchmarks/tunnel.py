@@ -30,7 +30,8 @@ from tower.reactor.process import settle_memory
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
 from tower.v2.acceptor import Reception
-from tower.websocket.endpoint import TOWER_V2, AgentEndpoint
+from tower.websocket.endpoint import AgentEndpoint
+from tower.websocket.subprotocols import TOWER_V2
 
 CLUSTER = "alpha"
 

@@ -12,14 +12,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.clusters.credentials import Credentials
+from tower.clusters.credentials import ADMINS, Credentials
 from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminAccess
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import load_kubeconfig
 from tower.store import MemoryStore
 from tower.trust.authorities import own_authority
 from tower.trust.statedir import StateDir
-from tower.web.access.authentication import ADMINS, Authenticator, authorize_api
+from tower.web.access.authentication import Authenticator, authorize_api
 
 NOW = 1_800_000_000.0
 

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.test_authorities import PUBLISHED
 from tests.web.test_pinning import family, pem
 from tower.agent import REFRESH, Agent, Hangup, Options, makeService
-from tower.kube.head_policy import Target
+from tower.tunnels.targets import Target
 
 FINGERPRINT = "SHA256:" + "A" * 43
 CA_HASH = "sha256:" + "0" * 64

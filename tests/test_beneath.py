@@ -7,8 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.files import LINK_LIMIT, Beneath, LeadsOut
-from tower.plain_file import read_plain
+from tower.files import LINK_LIMIT, Beneath, LeadsOut, read_plain
 
 
 class BeneathTests(SynchronousTestCase):

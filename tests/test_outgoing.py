@@ -12,14 +12,17 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.test_unfinished import FakeStream
-from tower.conch.connection.channel_open import Incoming, StreamRefused, TunnelLost
+from tower.conch.connection.channel_open import Incoming
 from tower.conch.tunnel.tunnel import STREAM
+from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import Member
-from tower.kube.head_policy import HeadPolicy, Target, Targets
+from tower.kube.head_policy import HeadPolicy
 from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
+from tower.member.targets import Targets
 from tower.member.unfinished_heads import UNUSED
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Target
 
 
 @define

@@ -1,4 +1,4 @@
-"""Tests of `tower.plain_file`."""
+"""Tests of `tower.files.read_plain`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters.node import Node
+from tower.files import read_plain
 from tower.nodes.node_sources import ListingFailed, file_nodes
 from tower.nodes.ssh.client_key import ClientKey, KeyUnusable
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.plain_file import read_plain
 
 
 class ReadTests(SynchronousTestCase):

@@ -13,20 +13,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import (
-    CHUNKED,
-    KNOWN_FIELDS,
-    LONGEST_KNOWN,
-    HeadPolicy,
-    Refusal,
-    Rewritten,
-    Target,
-    TargetRefused,
-    Targets,
-    parse_address,
-    parse_target,
-)
+from tower.kube.head_policy import CHUNKED, KNOWN_FIELDS, LONGEST_KNOWN, HeadPolicy, Refusal, Rewritten
 from tower.kube.system_identities import SystemIdentities
+from tower.member.targets import TargetRefused, Targets
+from tower.net.addresses import parse_address
+from tower.tunnels.targets import Target, parse_target
 
 EVERY = SystemIdentities(allow_all=True)
 LINE = b"GET /api/v1/pods?limit=500 HTTP/1.1\r\n"

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from tower.net.addresses import is_wildcard
 from tower.options import values
 from tower.options.values import (
     LONGEST,
     SECRET_FILE_LIMIT,
     format_duration,
-    is_wildcard,
     parse_duration,
     read_address,
     read_count,

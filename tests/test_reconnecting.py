@@ -10,8 +10,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.transport.limits import NoRoom
-from tower.member.reconnecting import Reconnecting
-from tower.websocket.dialer import Backoff, DialFailed
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.websocket.dialer import DialFailed
 
 
 class FakeTunnel:

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError
 from tests.receivers import Recorder
 from tests.sockets import HOST, client_context
 from tests.tlspipes import VERSIONS, Ends, Server
-from tower.conch.connection.channel_open import TunnelLost
+from tower.errors import TunnelLost
 from tower.net.tls.resumption import LOOKS, Resumption
 from tower.tunnels.tls_handshake import HANDSHAKE_TIMEOUT, TLSHandshake
 from tower.tunnels.tls_pipe import TLSPipe

@@ -21,12 +21,14 @@ from tower.conch.transport.limits import Limits
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import Member
-from tower.kube.head_policy import HeadPolicy, Target, Targets, parse_address
+from tower.kube.head_policy import HeadPolicy
 from tower.kube.self_test import check_head_policy
 from tower.member.health_page import HealthService
 from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
 from tower.member.outgoing import Outgoing
-from tower.member.reconnecting import Reconnecting
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.targets import Targets
+from tower.net.addresses import parse_address
 from tower.net.budget import Budget
 from tower.net.proxy_environment import find_proxy
 from tower.net.tls.ca_pinning import strict_context
@@ -37,12 +39,13 @@ from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.trust.statedir import StateDir
+from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, Target
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
+from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
 from tower.v2.hello import LONGEST_TEXT, AgentHello
 from tower.v2.uplink import HostKeys, Identity, Uplink
-from tower.websocket.dialer import Backoff, Dialer
+from tower.websocket.dialer import Dialer
 
 __all__ = ["Agent", "Options", "makeService"]
 

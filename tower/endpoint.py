@@ -22,8 +22,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from tower import streamclient
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
-from tower.errors import ClusterUnreachable, ConfigurationError
+from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection

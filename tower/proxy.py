@@ -20,15 +20,15 @@ from tower.control.availability import Availability
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure, read_access
 from tower.control.gateways import Gateways
-from tower.control.metrics_port import MetricsPort, TunnelCollector, registry_of
+from tower.control.metrics_port import MetricsPort, registry_of
 from tower.control.proxy_options import Options
 from tower.control.records import ProxyRecords
 from tower.control.revocation import Revocation
 from tower.control.trust import ProxyTrust
 from tower.errors import TowerError
-from tower.kube.head_policy import join_address
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
+from tower.net.addresses import is_wildcard, join_address
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
@@ -36,8 +36,8 @@ from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import Surroundings
 from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
+from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import OptionError, one_line, one_line_errors
-from tower.options.values import is_wildcard
 from tower.reactor.clock import TimeOfDay, count_steadily
 from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
@@ -47,11 +47,11 @@ from tower.trust.serving_certificate import RENEWAL_PERIOD
 from tower.trust.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1Reception
-from tower.v1.config import KUBESPHERE_V1
 from tower.v1.warnings import REMINDER, Notices
 from tower.v2.acceptor import Reception
 from tower.web.gateway.gateway import Gateway
-from tower.websocket.endpoint import TOWER_V2, AgentEndpoint, Opened
+from tower.websocket.endpoint import AgentEndpoint, Opened
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 __all__ = ["Options", "Proxy", "makeService"]
 

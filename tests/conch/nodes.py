@@ -24,6 +24,12 @@ from tower.conch.transport.fields import Fields
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.limits import Limits
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
+from tower.conch.transport.userauth_messages import (
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.conch.tunnel.unframed import BARE
 from tower.net.budget import Budget
@@ -31,8 +37,6 @@ from tower.net.pipes import Splice
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
 from tower.nodes.tunnels.tunnel import Login, NodeTunnel
-from tower.v2.enrol import MSG_USERAUTH_REQUEST
-from tower.v2.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 NODE = Node("192.0.2.7", 22, name="n1")
 EVERY_SIGNATURE = b",".join(name for names in SIGNATURES.values() for name in names)

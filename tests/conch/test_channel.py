@@ -20,11 +20,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.muxes import MuxEnd, MuxPair
 from tests.receivers import Recorder
 from tower.conch.connection.channel import BadSequence, Channel, ChannelEnded
-from tower.conch.connection.channel_open import TunnelLost
 from tower.conch.connection.fairness import MIXED, SHARED_FOR, SHARED_PACKET
 from tower.conch.connection.messages import ADJUST, ALWAYS_FITS, CLOSE, DATA, END, LONGEST_DATA, OPEN
 from tower.conch.connection.window import ALONE, BASE, SHARED, WindowOverrun
-from tower.errors import PeerError
+from tower.errors import PeerError, TunnelLost
 
 BULK = random.Random(4).randbytes(2 << 20)
 

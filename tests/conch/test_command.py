@@ -19,8 +19,8 @@ from tower.conch.transport.fields import Fields
 from tower.conch.transport.keys import ED25519
 from tower.net.connecting import ConnectFailed
 from tower.nodes.ssh.command import LARGEST_OUTPUT, RunFailed, SessionFailed, run_ssh_command
+from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey
-from tower.nodes.tunnels.tunnel import OpenFailed
 
 Result = tuple[bytes, bytes, int]
 REFUSED = ConnectFailed("refused", "n1:22: connection refused")

@@ -14,14 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.muxes import KIND, MuxEnd, MuxPair
 from tests.receivers import Recorder
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import (
-    KNOWN_CODES,
-    BadMessage,
-    Incoming,
-    StreamRefused,
-    TunnelLost,
-    parse_string,
-)
+from tower.conch.connection.channel_open import KNOWN_CODES, BadMessage, Incoming, parse_string
 from tower.conch.connection.messages import (
     ADJUST,
     CLOSE,
@@ -38,7 +31,7 @@ from tower.conch.connection.messages import (
     SUCCESS,
 )
 from tower.conch.connection.window import BASE
-from tower.errors import PeerError
+from tower.errors import PeerError, StreamRefused, TunnelLost
 
 
 def numbers(*values: int) -> bytes:

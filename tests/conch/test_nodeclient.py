@@ -28,8 +28,9 @@ from tower.errors import PeerError
 from tower.nodes.ssh.auth import AuthRefused, read_extensions, signatures_for
 from tower.nodes.ssh.client import NodeTransport, NothingInCommon
 from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, mismatch, preferring
-from tower.nodes.tunnels.tunnel import NodeTunnel, OpenFailed
+from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
 class Remembering(AnyHostKey):

@@ -12,8 +12,7 @@ from tests.conch.nodes import FarNode
 from tower.conch.transport.limits import Disconnected
 from tower.errors import PeerError
 from tower.net.connection import ConnectionEnded
-from tower.nodes.ssh.failures import HungUp, ended, not_let_in
-from tower.nodes.tunnels.tunnel import OpenFailed
+from tower.nodes.ssh.failures import HungUp, OpenFailed, ended, not_let_in
 
 #: What a connection's end is told by.
 DONE = ConnectionEnded("both sides are done")

@@ -17,14 +17,15 @@ from tests.conch.tunnels import MemoryPipe
 from tests.receivers import Recorder
 from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.limits import HandshakeTimeout
 from tower.conch.transport.signatures import RSA
+from tower.errors import StreamRefused, TunnelLost
 from tower.net.connecting import ConnectFailed
 from tower.nodes.ssh.client_key import KeyUnusable
-from tower.nodes.tunnels.tunnel import NodeTunnel, NotOpened, OpenFailed
+from tower.nodes.ssh.failures import OpenFailed
+from tower.nodes.tunnels.tunnel import NodeTunnel, NotOpened
 
 
 class TunnelTestCase(SynchronousTestCase):

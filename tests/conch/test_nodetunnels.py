@@ -15,8 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.conch.nodefakes import FakeFleet, FakeTunnel
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeStatus
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, StreamRefused, TunnelLost
 from tower.nodes.tunnels.dial import MOST_NODES as MOST_ASKED
 from tower.nodes.tunnels.dial import NODE_TIMEOUT, SILENCE, TIMEOUT
 from tower.nodes.tunnels.slot import Place

@@ -18,7 +18,6 @@ from tests.conch.tunnels import Refragmenter, TunnelPair
 from tests.receivers import Recorder
 from tests.sockets import SocketReactor, socket_pair
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import TunnelLost
 from tower.conch.connection.window import ALONE, BASE
 from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.kex import OutOfOrder
@@ -28,7 +27,7 @@ from tower.conch.tunnel.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
 from tower.conch.tunnel.outlet import LARGEST_BACKLOG
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.conch.tunnel.unframed import BARE
-from tower.errors import PeerError
+from tower.errors import PeerError, TunnelLost
 from tower.net.connection import Connection, ConnectionEnded
 from tower.websocket.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter
 

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.ssh.usual_hosts`."""
+"""Tests of `tower.nodes.ssh.known_hosts`: several files as one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from tests.conch.test_knownhosts import key_line
 from tower.clusters.node import Node
 from tower.conch.transport.keys import ED25519
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyRevoked, HostKeyUnknown
-from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.ssh.usual_hosts import UsualHosts
+from tower.nodes.ssh.known_hosts import KnownHosts, UsualHosts
 
 NODE = Node("h1")
 RIGHT, OTHER = HOST_KEY.blob, AGENT_KEY.blob

@@ -22,9 +22,10 @@ from tower import agent, proxy
 from tower.clusters.cluster import Cluster
 from tower.errors import ConfigurationError, TowerError
 from tower.kube.accept import choose
-from tower.kube.head_policy import Targets, parse_address, parse_target
 from tower.kube.kubeconfig import kubeconfig, load_kubeconfig
 from tower.kube.request_info import parse_request_info
+from tower.member.targets import Targets
+from tower.net.addresses import parse_address
 from tower.net.proxy_environment import find_proxy, parse_server_url
 from tower.options.values import (
     LONGEST,
@@ -38,6 +39,7 @@ from tower.options.values import (
     read_port_range,
     read_size,
 )
+from tower.tunnels.targets import parse_target
 from tower.web.api.cluster_object import patched, read_wish, unknown_fields
 from tower.web.api.selectors import parse_fields, parse_labels
 

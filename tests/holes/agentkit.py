@@ -14,14 +14,16 @@ from tests.web.gatewaykit import Nobody
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.kube.apiserver import Member
-from tower.kube.head_policy import HeadPolicy, Target, Targets
+from tower.kube.head_policy import HeadPolicy
 from tower.kube.kubeconfig import KubeAccess
 from tower.member.outgoing import Outgoing
-from tower.member.reconnecting import Reconnecting
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.targets import Targets
 from tower.net.budget import Budget
+from tower.tunnels.targets import Target
 from tower.v2.hello import AgentHello
 from tower.v2.uplink import HostKeys, Identity, Uplink
-from tower.websocket.dialer import Backoff, Dialer, DialFailed
+from tower.websocket.dialer import Dialer, DialFailed
 
 
 class Handshake:

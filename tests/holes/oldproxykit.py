@@ -18,13 +18,14 @@ from tower.conch.connection.channel import Channel
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.kube.apiserver import Member
 from tower.kube.kubeconfig import KubeAccess
-from tower.member.reconnecting import Reconnecting
+from tower.member.reconnecting import Backoff, Reconnecting
 from tower.net.budget import Budget
+from tower.tunnels.targets import Address
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import Address, Registrar
+from tower.v1.registration import Registrar
 from tower.v1.uplink import V1Uplink
-from tower.websocket.dialer import Backoff, Dialer
+from tower.websocket.dialer import Dialer
 from tower.websocket.frames import FrameReader, FrameWriter
 
 #: Without the subprotocol, as deployed proxies answer.

@@ -20,9 +20,9 @@ from tests.web.gatewaykit import get
 from tests.web.test_pinning import family, issue, pem
 from tower.agent import Options, makeService
 from tower.kube.apiserver import Member, in_cluster_access
-from tower.kube.head_policy import Target
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Target
 
 API = b"/clusters/alpha/api"
 STREAM = (b"Connection: Upgrade", b"Upgrade: tower-stream")

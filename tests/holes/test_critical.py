@@ -20,8 +20,7 @@ from tests.test_authorities import PUBLISHED
 from tests.trust import NOW, authority, pair
 from tests.web.gatewaykit import get
 from tower.agent import Agent, Options, makeService
-from tower.conch.connection.channel_open import StreamRefused
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, StreamRefused
 from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
 from tower.store.records import KINDS
 from tower.trust.authorities import given_authority

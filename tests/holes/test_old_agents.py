@@ -12,7 +12,7 @@ from tests.holes.oldkit import MemoryOldAgent
 from tests.holes.towerkit import AGENT_TOKEN, GOODBYE, KEEPALIVE, MemoryTower, done, status_of
 from tests.test_authorities import PUBLISHED
 from tests.web.gatewaykit import get
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 from tower.store.records import KINDS
 from tower.v1.config import AgentConfig
 from tower.v1.warnings import AGENT_PROTOCOL

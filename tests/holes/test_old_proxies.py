@@ -25,7 +25,7 @@ from tests.receivers import Recorder
 from tests.test_agent import FINGERPRINT, Unresolving
 from tests.v1.proxies import refusal
 from tower.agent import Agent, makeService
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 from tower.net.connecting import ConnectFailed
 
 KUBERNETES = "10.0.0.1:6443"

@@ -24,8 +24,9 @@ from tower.cloud.session import CloudSession
 from tower.clusters.node import Node
 from tower.net.budget import Budget
 from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel, OpenFailed
+from tower.nodes.tunnels.tunnel import Login, NodeTunnel
 
 from .closed_sockets import sockets_closed
 from .programs import LOOPBACK

@@ -15,8 +15,9 @@ from twisted.internet.task import Clock
 
 from tests.v1.pairs import OldAgent
 from tower.net.tls.session import PIECE, TLSEnded, TLSSession
-from tower.v1.config import CHANNEL, CONFIG, KUBESPHERE_V1, AgentConfig
+from tower.v1.config import CHANNEL, CONFIG, AgentConfig
 from tower.websocket.frames import BINARY, PING, TEXT
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 from .raw_peer import CLOSE, CONFIRM, DATA, OPEN, PATIENCE, Gone, RawPeer, number, open_socket
 

@@ -23,8 +23,8 @@ from twisted.python.failure import Failure
 from tower.conch.transport.keys import KeyPair
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
-from tower.websocket.endpoint import TOWER_V2
 from tower.websocket.frames import BINARY, Control, FrameReader, FrameWriter
+from tower.websocket.subprotocols import TOWER_V2
 
 from .programs import LOOPBACK
 

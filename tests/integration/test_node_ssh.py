@@ -21,11 +21,11 @@ from twisted.trial.unittest import TestCase
 from tests.receivers import Recorder
 from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import HandshakeTimeout, Limits
+from tower.errors import StreamRefused, TunnelLost
 from tower.net.budget import Budget
 from tower.net.connecting import connect
 from tower.net.connection import Connection
@@ -35,9 +35,10 @@ from tower.nodes.ssh.auth import AuthRefused
 from tower.nodes.ssh.client import NothingInCommon
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.command import run_ssh_command
+from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel, OpenFailed
+from tower.nodes.tunnels.tunnel import Login, NodeTunnel
 
 from .closed_sockets import sockets_closed
 from .ports import free_port

@@ -12,10 +12,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberAccesses
-from tower.clusters.ssh_spec import SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, PLACE
-from tower.control.default_cluster import OPTIONS, ensure, read_access
-from tower.control.ssh_options import GivenCluster, NodeOptions
+from tower.clusters.ssh_spec import GivenCluster, SSHSpec
+from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PLACE
+from tower.control.default_cluster import ensure, read_access
+from tower.control.ssh_options import NodeOptions
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
 from tower.store import MemoryStore

@@ -13,8 +13,7 @@ from tests.conch.muxes import KIND, MuxPair
 from tests.pipes import FakePipe
 from tests.sockets import client_context, server_context
 from tower.clusters.node import Node
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, StreamRefused, TunnelLost
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.session import TLSEnded, TLSSession
 from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health

@@ -18,8 +18,7 @@ from tests.test_authorities import PUBLISHED
 from tests.trust import DAY, NOW, authority
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
-from tower.errors import ClusterUnreachable
+from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import Refusal
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters.node import Node
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
+from tower.errors import StreamRefused, TunnelLost
 from tower.nodes.kubelet_address import KubeletPlaces, inner_addresses
 
 NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))

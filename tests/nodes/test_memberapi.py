@@ -14,8 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import HTTPChannel, HTTPFactory, Request
 
 from tests.pipes import FakePipe
-from tower.conch.connection.channel_open import StreamRefused
-from tower.errors import Invalid
+from tower.errors import Invalid, StreamRefused
 from tower.escaping import LONGEST_SAID
 from tower.kube.client import PAGE, MemberAPI, MemberAPIError
 from tower.net.pipes import Pipe

@@ -9,15 +9,8 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.control.metrics_port import (
-    CONNECTIONS,
-    IDLE,
-    MetricsPort,
-    Reading,
-    TunnelCollector,
-    exposition,
-    registry_of,
-)
+from tower.control.metrics_port import CONNECTIONS, IDLE, MetricsPort, exposition, registry_of
+from tower.nodes.tunnel_metrics import Reading, TunnelCollector
 
 SYNC_HELP = "The time since the last successful synchronization of the SSH tunnels for proxy requests."
 HELP = {

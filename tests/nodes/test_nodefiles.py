@@ -9,9 +9,8 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.clusters.ssh_spec import SSHSpec
+from tower.clusters.ssh_spec import GivenCluster, SSHSpec
 from tower.clusters.ssh_spec_object import PATHS
-from tower.control.ssh_options import GivenCluster
 from tower.errors import ConfigurationError, Invalid
 from tower.files import Beneath
 from tower.nodes.record_files import NodeFiles

@@ -14,9 +14,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.nodes.test_kubelet import CA, OTHER, KubeletPipe
 from tests.nodes.tunnelers import TunnelerCase
-from tower.control.metrics_port import MetricsPort, Reading, TunnelCollector, registry_of
+from tower.control.metrics_port import MetricsPort, registry_of
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import ListingFailed
+from tower.nodes.tunnel_metrics import Reading, TunnelCollector
 
 PEER = IPv4Address("TCP", "127.0.0.1", 50000)
 

@@ -15,9 +15,9 @@ from tower.conch.transport.keys import ED25519
 from tower.conch.transport.signatures import RSA
 from tower.net.connecting import ConnectFailed
 from tower.nodes.ssh.command import run_ssh_command
+from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.tunnels.tunnel import OpenFailed
 
 
 class QuirkTests(SynchronousTestCase):

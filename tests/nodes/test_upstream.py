@@ -19,7 +19,7 @@ from tests.conch.nodefakes import FakeFleet
 from tests.nodes.tunnelers import TunnelerCase
 from tests.pipes import FakePipe
 from tower.clusters.node import Node
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.tunneler import TunnelSyncUnhealthy, cut_user

@@ -9,8 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
-from tower.conch.connection.channel_open import StreamRefused
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import Refusal
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities

@@ -15,11 +15,15 @@ from tests.conch.pairs import HOST_KEY, Ends
 from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer
 from tower.conch.transport.limits import Limits
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.errors import PeerError, Unauthorized
 from tower.v1.config import CLIENT_VERSION, CONFIG, AgentConfig
 from tower.v1.server import V1ServerTransport
-from tower.v2.enrol import CONNECTION, MSG_USERAUTH_REQUEST
-from tower.v2.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 TOKEN = "the-token-of-alpha"
 TOKEN_ID = "v1:0123456789ab"

@@ -16,9 +16,13 @@ from tower.conch.connection.server import Server
 from tower.conch.transport.keys import ED25519, KeyPair, fingerprint
 from tower.conch.transport.limits import Limits
 from tower.conch.transport.signatures import ECDSA_P256
+from tower.conch.transport.userauth_messages import (
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.v1.config import CONFIG, PING, SERVER_VERSION
-from tower.v2.enrol import MSG_USERAUTH_REQUEST
-from tower.v2.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 ECDSA_KEY = Key(ec.generate_private_key(ec.SECP256R1()))
 OLD_KEY = KeyPair.generate()

@@ -13,9 +13,10 @@ from tests.pipes import FakePipe
 from tests.test_outgoing import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
 from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Address
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import Address, Registration
+from tower.v1.registration import Registration
 
 REGISTRATION = Registration(
     AgentConfig(

@@ -14,8 +14,9 @@ from tower import __version__
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import Member
 from tower.trust.pki import pem_of_key
+from tower.tunnels.targets import KUBESPHERE_SERVICE, Address
 from tower.v1.config import AgentConfig
-from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
+from tower.v1.registration import Registrar
 
 KUBESPHERE = Address(*KUBESPHERE_SERVICE)
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.v1.pairs import GOOD, TOKEN_ID
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 from tower.kube.status import Refusal
 from tower.v1.member_credential import MemberCredential
 from tower.v1.server import V1Agent

@@ -16,10 +16,11 @@ from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import ConfigurationError
 from tower.net.budget import Budget
 from tower.net.connection import Connection
+from tower.tunnels.targets import Address
 from tower.v1.client import RegistrationRefused, RegistrationUnanswered
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import Address, Registrar, Registration
+from tower.v1.registration import Registrar, Registration
 from tower.v1.uplink import EitherUplink, NeedsHostKey, V1Uplink
 from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
 from tower.websocket.frames import FrameReader, FrameWriter

@@ -15,13 +15,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipes import FakePipe
 from tests.web.test_pinning import family, server_context
+from tower.member.reconnecting import Backoff
 from tower.net.connect_proxy import LONGEST_HEAD
 from tower.net.connecting import ConnectFailed
 from tower.net.proxy_environment import HTTPProxy, parse_server_url
 from tower.net.tls.ca_pinning import key_hash
 from tower.net.tls.session import TLSSession
 from tower.websocket.client_handshake import LONGEST_ANSWER
-from tower.websocket.dialer import ANSWER_TIMEOUT, Backoff, Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import ANSWER_TIMEOUT, Dialer, DialFailed, NotSpoken
 
 
 def answer(request: bytes, protocol: bytes = b"Sec-WebSocket-Protocol: tower-v2\r\n") -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import Kit, get
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, RawStream
 

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
+from tower.errors import StreamRefused, TunnelLost
 from tower.kube.status import Refusal
 from tower.net.pipes import Buffer
 from tower.web.gateway.http_channel import HTTPChannel

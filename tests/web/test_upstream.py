@@ -6,8 +6,8 @@ from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.web.gatewaykit import FakeTunnel, FakeTunnels
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost, refused
-from tower.errors import ClusterUnreachable
+from tower.conch.connection.channel_open import refused
+from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.escaping import LONGEST_SAID
 from tower.kube.status import Refusal
 from tower.web.gateway.channel_pool import ChannelPool, Upstream

@@ -28,7 +28,7 @@ from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError, CloudError
 from tower.cloud.interfaces import EXTERNAL_IP, HOSTNAME, Instance, NodeAddress, Zone
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import parse_address
+from tower.net.addresses import parse_address
 from tower.options.values import parse_duration
 
 #: What the configuration may say.

@@ -28,6 +28,9 @@ from tower.store.records import (
     Update,
 )
 
+#: The group whose members may use Tower's own API.
+ADMINS = "tower:admins"
+
 #: What every bearer token begins with, so that scanners for leaked secrets can know it.
 PREFIX = "towerk-"
 

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 from attrs import field, frozen
 
-from tower.kube.head_policy import is_host, join_address, parse_address
+from tower.net.addresses import is_host, join_address, parse_address
 
 #: Where sshd listens unless somebody says otherwise.
 SSH_PORT = 22

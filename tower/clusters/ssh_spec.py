@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from attrs import field, frozen
@@ -70,3 +71,15 @@ class SSHSpec:
     def identities(self) -> SystemIdentities:
         """Whom of the system users may act as."""
         return SystemIdentities(self.allowed_identities, allow_all=self.allow_system)
+
+
+@frozen
+class GivenCluster:
+    """The cluster that the options are about.
+
+    :ivar kubeconfig: file with the way to its API server, as its nodes see it; None without one.
+    """
+
+    name: str
+    spec: SSHSpec
+    kubeconfig: Path | None

@@ -9,11 +9,29 @@ from tower.cloud.registry import cloud_providers
 from tower.clusters.node import Node, is_place, parse_node
 from tower.clusters.ssh_spec import HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
-from tower.kube.head_policy import KUBERNETES, parse_target
 from tower.kube.system_identities import ALLOWED_LIMIT, check_allowed
+from tower.tunnels.targets import KUBERNETES, parse_target
 
 #: Where the object has it.
 PLACE = "spec.connection.ssh"
+
+#: The options that stand for fields of a cluster's object, which errors name.
+OPTIONS = {
+    f"{PLACE}.user": "ssh-user",
+    f"{PLACE}.keyFile": "ssh-keyfile",
+    f"{PLACE}.keyType": "ssh-key-type",
+    f"{PLACE}.hostKeys": "ssh-host-keys",
+    f"{PLACE}.knownHosts": "ssh-known-hosts",
+    f"{PLACE}.nodes": "nodes",
+    f"{PLACE}.nodesFile": "nodes-file",
+    f"{PLACE}.cloudProvider": "cloud-provider",
+    f"{PLACE}.cloudConfig": "cloud-config",
+    f"{PLACE}.sshPort": "ssh-port",
+    f"{PLACE}.kubeletPort": "kubelet-port",
+    f"{PLACE}.kubeletCertificateAuthority": "kubelet-certificate-authority",
+    f"{PLACE}.insecureSkipKubeletTLSVerify": "insecure-skip-kubelet-tls-verify",
+    "spec.connection.kubeconfig": "member-kubeconfig",
+}
 
 #: Longest user name, B; upstream cuts longer ones.
 USER_LIMIT = 32

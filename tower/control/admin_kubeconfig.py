@@ -10,12 +10,11 @@ from typing import Protocol
 
 from twisted.logger import Logger
 
-from tower.clusters.credentials import Credentials
+from tower.clusters.credentials import ADMINS, Credentials
 from tower.errors import TowerError
 from tower.kube.kubeconfig import kubeconfig
 from tower.trust.pki import Authority
 from tower.trust.statedir import StateDir
-from tower.web.access.authentication import ADMINS
 
 #: The file in the state directory.
 FILE = "admin.kubeconfig"

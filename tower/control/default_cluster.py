@@ -10,28 +10,11 @@ from twisted.logger import Logger
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import check_access
-from tower.clusters.ssh_spec_object import PLACE, check_spec
-from tower.control.ssh_options import GivenCluster
+from tower.clusters.ssh_spec import GivenCluster
+from tower.clusters.ssh_spec_object import OPTIONS, check_spec
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 
-#: The options that stand for fields of a cluster's object, which errors name.
-OPTIONS = {
-    f"{PLACE}.user": "ssh-user",
-    f"{PLACE}.keyFile": "ssh-keyfile",
-    f"{PLACE}.keyType": "ssh-key-type",
-    f"{PLACE}.hostKeys": "ssh-host-keys",
-    f"{PLACE}.knownHosts": "ssh-known-hosts",
-    f"{PLACE}.nodes": "nodes",
-    f"{PLACE}.nodesFile": "nodes-file",
-    f"{PLACE}.cloudProvider": "cloud-provider",
-    f"{PLACE}.cloudConfig": "cloud-config",
-    f"{PLACE}.sshPort": "ssh-port",
-    f"{PLACE}.kubeletPort": "kubelet-port",
-    f"{PLACE}.kubeletCertificateAuthority": "kubelet-certificate-authority",
-    f"{PLACE}.insecureSkipKubeletTLSVerify": "insecure-skip-kubelet-tls-verify",
-    "spec.connection.kubeconfig": "member-kubeconfig",
-}
 _FIELD = re.compile(r"spec\.[A-Za-z.]+")
 
 _log = Logger()

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, cast, get_args
 
-from attrs import frozen
 from twisted.python import usage
 
 from tower.clusters.cluster import check_name
 from tower.clusters.node import SSH_PORT, parse_node
-from tower.clusters.ssh_spec import KUBELET_PORT, HostKeyMode, KeyType, SSHSpec
+from tower.clusters.ssh_spec import KUBELET_PORT, GivenCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
 from tower.options import EnvironmentOptions, OptionError, Parameter, flag, parameter, read_file, read_port
 
@@ -53,18 +52,6 @@ def _read_nodes(text: str) -> tuple[str, ...]:
 
 def _read_kubelet_port(text: str) -> int:
     return 0 if text == "0" else read_port(text)
-
-
-@frozen
-class GivenCluster:
-    """The cluster that the options are about.
-
-    :ivar kubeconfig: file with the way to its API server, as its nodes see it; None without one.
-    """
-
-    name: str
-    spec: SSHSpec
-    kubeconfig: Path | None
 
 
 class NodeOptions(EnvironmentOptions):

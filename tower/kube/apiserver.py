@@ -19,10 +19,11 @@ from attrs import frozen
 from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import Upstream, parse_address
-from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess, load_kubeconfig
+from tower.kube.head_policy import Upstream
+from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+from tower.net.addresses import parse_address
 from tower.net.tls.client_certificate import load_pair
-from tower.net.tls.published_authorities import refuse_published, trust_system
+from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published, trust_system
 
 #: Where Kubernetes puts a pod's service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

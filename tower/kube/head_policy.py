@@ -7,12 +7,11 @@ fails closed: a request that is not plainly somebody else's is never sent with t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from attrs import frozen
 
-from tower.errors import ConfigurationError, TowerError
 from tower.http.paths import has_dot_segment, leaves_prefix
 from tower.kube.head_fields import FORM, RefusedHead, check_fields
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
@@ -20,11 +19,6 @@ from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 #: `Rewritten.length` of a body in chunks: its end is found by following its framing.
 CHUNKED = -1
 
-#: The target that leads to the member's API server, always by way of `HeadPolicy`.
-KUBERNETES = "kubernetes"
-
-#: The target that leads to the member's KubeSphere, which speaks plain HTTP and has a login of its own.
-KUBESPHERE = "kubesphere"
 
 _LINE = re.compile(rb"(?!CONNECT )[A-Z]+ (/[!\"$-~]*) HTTP/1\.1\r\n")
 # The same for most: "%", "\\" and ";" are in the query alone, and no segment of the path begins with a dot.
@@ -48,9 +42,6 @@ LONGEST_KNOWN = 4096
 _AUDIT_ID = b"Audit-Id: "
 _TOLD = re.compile(rb"\r\n(Audit-Id: [0-9a-f-]{36}\r\n)\r\n")
 _TOLD_SIZE = 2 + len(_AUDIT_ID) + 36 + 4
-
-_TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
-_TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
 
 
 class Rewritten(NamedTuple):
@@ -223,109 +214,3 @@ def _read_framing(head: bytes, start: int) -> tuple[bytes, int, int]:
         stop = start + len(_CHUNKED)
         return _CHUNKED, CHUNKED, stop
     return b"", 0, start
-
-
-class TargetRefused(TowerError):
-    """A stream that the owner of the cluster does not allow.
-
-    :ivar code: `not-allowed` or `no-such-target`, for the refusal of the channel.
-    """
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-@frozen
-class Target:
-    """A named address that streams may lead to.
-
-    :ivar host: a host name or an address, IPv6 without brackets.
-    """
-
-    name: str
-    host: str
-    port: int
-
-
-def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
-    """Split `host:port`, `[v6]:port` or, with a *default_port*, `host`.
-
-    :raise ConfigurationError: saying what is wanted.
-    """
-    match = _TARGET_ADDRESS.fullmatch(text)
-    if match is None and default_port is not None:
-        bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
-        match = _TARGET_ADDRESS.fullmatch(f"{bare}:{default_port}")
-    if match is None or not 0 < int(match.group(3)) < 65536:
-        raise ConfigurationError(f"{text!r} is not host:port")
-    return match.group(1) or match.group(2), int(match.group(3))
-
-
-def join_address(host: str, port: int) -> str:
-    """Return `host:port`, with brackets around IPv6: the reverse of `parse_address`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_host(host: str) -> bool:
-    """Tell whether *host* can be an address or a name: no part of a name is empty or longer than 63 bytes."""
-    try:
-        return bool(host.encode("idna"))
-    except UnicodeError:
-        return False
-
-
-def parse_target(text: str) -> Target:
-    """Read one `name=host:port`.
-
-    :raise ConfigurationError: naming the text and what is wanted.
-    """
-    name, equals, address = text.partition("=")
-    if not equals or _TARGET_NAME.fullmatch(name) is None:
-        raise ConfigurationError(
-            f"{text!r} is not name=host:port with a name of lower-case letters, digits, '-' and '.'"
-        )
-    if name == KUBERNETES:
-        raise ConfigurationError(
-            f"{text!r}: the target {KUBERNETES!r} is the API server, see --kubernetes-service"
-        )
-    host, port = parse_address(address)
-    return Target(name, host, port)
-
-
-class Targets:
-    """The targets that the owner allows, beside the API server.  Everything else is refused.
-
-    :raise ConfigurationError: when a name is given twice.
-    """
-
-    def __init__(self, targets: Iterable[Target] = ()) -> None:
-        named: dict[str, Target] = {}
-        for target in targets:
-            if target.name in named:
-                raise ConfigurationError(f"the target {target.name!r} is given twice")
-            named[target.name] = target
-        self._named: Mapping[str, Target] = named
-
-    @property
-    def names(self) -> list[str]:
-        """All names, the API server's first, for the hello."""
-        return [KUBERNETES, *self._named]
-
-    def find(self, name: str) -> Target:
-        """Return the target of that name, which is not `KUBERNETES`.
-
-        :raise TargetRefused: with the code and the text of the refusal.
-        """
-        target = self._named.get(name)
-        if target is not None:
-            return target
-        if _TARGET_NAME.fullmatch(name) is None:
-            raise TargetRefused(
-                "not-allowed",
-                "the agent opens named targets only; its owner adds one with --target name=host:port",
-            )
-        raise TargetRefused(
-            "no-such-target",
-            f'the agent has no target "{name}"; its owner adds one with --target {name}=host:port',
-        )

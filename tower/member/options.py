@@ -13,8 +13,8 @@ from twisted.python import usage
 from tower.clusters.cluster import check_name
 from tower.conch.transport.keys import checked_fingerprint
 from tower.errors import ConfigurationError, Invalid
-from tower.kube.head_policy import parse_address, parse_target
 from tower.kube.system_identities import SystemIdentities, check_allowed
+from tower.net.addresses import parse_address
 from tower.net.proxy_environment import ServerURL, parse_server_url
 from tower.net.tls.ca_pinning import NEW_CA, parse_ca_hash
 from tower.net.tls.published_authorities import REASON, is_published
@@ -31,7 +31,7 @@ from tower.options import (
     secret,
 )
 from tower.reactor.process import forget_variable
-from tower.v1.registration import KUBESPHERE_SERVICE, Address
+from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, parse_target
 
 #: Values of ``--protocol``.
 AUTO, V1, V2 = "auto", "v1", "v2"

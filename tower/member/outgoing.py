@@ -10,16 +10,19 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import BadMessage, Incoming, StreamRefused, TunnelLost, parse_string
+from tower.conch.connection.channel_open import BadMessage, Incoming, parse_string
 from tower.conch.tunnel.tunnel import STREAM
+from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import Member
-from tower.kube.head_policy import KUBERNETES, HeadPolicy, TargetRefused, Targets
+from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import AgentEnd
+from tower.member.targets import TargetRefused, Targets
 from tower.member.unfinished_heads import UNUSED, Unfinished
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection
 from tower.net.pipes import join
+from tower.tunnels.targets import KUBERNETES
 
 #: How long a target may take to answer, TLS included, s.
 DIAL_TIMEOUT = 10.0

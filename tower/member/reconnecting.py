@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ from tower.conch.transport.limits import NoRoom
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import TowerError
 from tower.escaping import reported
-from tower.websocket.dialer import Backoff
 
 #: How often a stopping agent looks whether its streams are over, s.
 _LOOK = 0.1
@@ -239,3 +239,39 @@ class Reconnecting(Service):
         woken: Deferred[None] = Deferred()
         self._clock.callLater(seconds, woken.callback, None)
         return woken
+
+
+class Backoff:
+    """How long to wait before the next attempt.
+
+    :param first: s, growing by *factor* each time up to *longest*.
+    :param chance: returns a number from 0 to 1; half of each wait is left to it, so that a thousand agents
+        do not come back in the same instant.
+    """
+
+    def __init__(
+        self,
+        first: float = 0.1,
+        factor: float = 1.4,
+        longest: float = 120.0,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._first = min(first, longest)
+        self._factor = factor
+        self._longest = longest
+        self._chance = chance
+        self._next = self._first
+
+    def wait(self, *, long: bool = False) -> float:
+        """Return how long to wait now, s.
+
+        :param long: as long as ever, from now on: it is no use to try again soon.
+        """
+        if long:
+            self._next = self._longest
+        now, self._next = self._next, min(self._next * self._factor, self._longest)
+        return now * (0.5 + self._chance() / 2)
+
+    def reset(self) -> None:
+        """Begin with the first wait again: a connection was good."""
+        self._next = self._first

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.errors import TowerError
-from tower.kube.head_policy import is_host, join_address
+from tower.net.addresses import is_host, join_address
 from tower.net.connection import Connection
 from tower.net.tls.connection import TLSConnection, TLSFailed
 from tower.reactor.process import is_scarce

@@ -181,3 +181,12 @@ def join(one: Pipe, two: Pipe) -> None:
     one.receiver, two.receiver = there, back
     one.resume()
     two.resume()
+
+
+class Owner(Protocol):
+    """What a mux needs of what it belongs to.
+
+    :ivar draining: whether it will soon be gone.
+    """
+
+    draining: bool

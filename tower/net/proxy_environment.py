@@ -11,7 +11,7 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 from attrs import field, frozen
 
 from tower.errors import ConfigurationError
-from tower.kube.head_policy import join_address
+from tower.net.addresses import join_address
 
 _SECURE = {"ws": False, "http": False, "wss": True, "https": True}
 _PRINTABLE = re.compile(r"[!-~]*")

@@ -14,9 +14,8 @@ from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionP
 from twisted.web.iweb import IAgent
 
 from tower.errors import ConfigurationError
-from tower.kube.kubeconfig import ANOTHER_CA
 from tower.net.proxied_endpoints import Ways
-from tower.net.tls.published_authorities import refuse_published, refuse_published_in_system
+from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published, refuse_published_in_system
 
 #: Largest file of authorities, B.
 _FILE_LIMIT = 4 << 20

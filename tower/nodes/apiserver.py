@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
-from tower.conch.connection.channel_open import StreamRefused
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.apiserver import Material, Member
 from tower.kube.head_policy import Upstream
 from tower.kube.kubeconfig import KubeAccess

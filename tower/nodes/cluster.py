@@ -16,7 +16,7 @@ from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ConfigurationError, TowerError
 from tower.kube.client import MemberAPI
-from tower.kube.head_policy import parse_address
+from tower.net.addresses import parse_address
 from tower.net.budget import Budget
 from tower.net.connecting import connect
 from tower.nodes.apiserver import Gate

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Protocol
 from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
-from tower.conch.connection.channel_open import StreamRefused
-from tower.kube.head_policy import KUBERNETES
+from tower.errors import StreamRefused
 from tower.nodes.apiserver import Dialler, Gate
 from tower.tunnels import SSH
-from tower.web.gateway.channel_pool import Rewrite
+from tower.tunnels.registry import Rewrite
+from tower.tunnels.targets import KUBERNETES
 
 #: In front of a node's name in the targets that lead to kubelets.
 KUBELET = "kubelet/"

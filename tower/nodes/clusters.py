@@ -14,10 +14,10 @@ from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster, Condition
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
-from tower.control.metrics_port import Reading
 from tower.errors import ConfigurationError, NotFound
 from tower.nodes.cluster import NodeCluster, Surroundings
 from tower.nodes.kubelets import Kubelets
+from tower.nodes.tunnel_metrics import Reading
 from tower.nodes.tunneler import TunnelSyncUnhealthy
 from tower.store.records import Watch
 

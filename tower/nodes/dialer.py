@@ -17,11 +17,12 @@ from tower.cloud.registry import init_cloud_provider
 from tower.clusters.node import SSH_PORT, Node
 from tower.clusters.ssh_spec import ADDRESS_TYPES, KUBELET_PORT
 from tower.errors import ConfigurationError
+from tower.files import read_plain
 from tower.kube.apiserver import client_context
-from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess
+from tower.kube.kubeconfig import KubeAccess
 from tower.net.budget import Budget
 from tower.net.connecting import connect
-from tower.net.tls.published_authorities import refuse_published
+from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published
 from tower.nodes.health import kubelet_health
 from tower.nodes.http_agent import CONNECT as AGENT_CONNECT
 from tower.nodes.http_agent import NodeAgent
@@ -35,7 +36,6 @@ from tower.nodes.tunneler import SSHTunneler, cut_user
 from tower.nodes.tunnels.interfaces import HealthCheck
 from tower.nodes.tunnels.tunnel import Login, NodeTunnel
 from tower.nodes.tunnels.tunnels import NodeTunnels
-from tower.plain_file import read_plain
 from tower.reactor.clock import TimeOfDay
 from tower.reactor.timers import Wheel
 

@@ -15,9 +15,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TooLate
 
 from tower.clusters.node import Node
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
-from tower.errors import ConfigurationError, PeerError, TowerError
-from tower.kube.head_policy import Upstream, join_address
+from tower.errors import ConfigurationError, PeerError, StreamRefused, TowerError, TunnelLost
+from tower.kube.head_policy import Upstream
+from tower.net.addresses import join_address
 from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 from tower.net.tls.resumption import Resumption

@@ -12,8 +12,7 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.nodes.record_files import Placed
 from tower.nodes.remembered_nodes import KnownNodes, PinnedHostKeys
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeys
-from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.ssh.usual_hosts import UsualHosts
+from tower.nodes.ssh.known_hosts import KnownHosts, UsualHosts
 
 #: Whose known hosts count where nobody names a file: those that ssh would ask.
 KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")

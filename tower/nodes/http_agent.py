@@ -18,7 +18,7 @@ from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResp
 from zope.interface import implementer
 
 from tower.errors import TowerError
-from tower.kube.head_policy import join_address
+from tower.net.addresses import join_address
 from tower.net.pipe_transport import connected
 from tower.tunnels.tls_handshake import TLSHandshake
 

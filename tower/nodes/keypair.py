@@ -26,9 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.logger import Logger
 
 from tower.errors import ConfigurationError
-from tower.files import ANYWHERE, Files
+from tower.files import ANYWHERE, Files, read_plain
 from tower.nodes.ssh.client_key import ClientKey, KeyUnusable
-from tower.plain_file import read_plain
 
 #: Kinds of keys that are made; any kind that `ClientKey` knows is used.
 Kind: TypeAlias = Literal["ed25519", "rsa"]

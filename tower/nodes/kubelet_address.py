@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 
 from tower.clusters.node import Node
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 
 #: Where a kubelet is as its own node sees it, unless it was given ``--address``.
 LOOPBACK = "127.0.0.1"

@@ -12,18 +12,17 @@ from twisted.python.failure import Failure
 
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
-from tower.conch.connection.channel_open import StreamRefused
-from tower.errors import ClusterUnreachable, ConfigurationError
+from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused
+from tower.files import read_plain
 from tower.kube.apiserver import Material, client_context
 from tower.kube.canonical_head import identity_lines
 from tower.kube.head_policy import Upstream
-from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess
+from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import Refusal
-from tower.net.tls.published_authorities import refuse_published
+from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published
 from tower.nodes.access_review import VERBS, NodeReview, Posts, Question, subresource_of
 from tower.nodes.kubelet_address import KubeletPlaces, OneTunnel, inner_addresses
 from tower.nodes.record_files import Placed
-from tower.plain_file import read_plain
 from tower.tunnels.apiserver_gate import not_secured
 from tower.tunnels.tls_handshake import TLSHandshake
 

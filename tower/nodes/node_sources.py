@@ -12,9 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 from tower.clusters.node import SSH_PORT, Node, is_name, is_place, usual
 from tower.errors import ConfigurationError, TowerError
-from tower.files import ANYWHERE, Files
-from tower.kube.head_policy import parse_address
-from tower.plain_file import read_plain
+from tower.files import ANYWHERE, Files, read_plain
+from tower.net.addresses import parse_address
 from tower.reactor.cooperate import in_pieces
 
 #: Where nodes are in the API.

@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as TooLate
 
 from tower.clusters.node import Node
+from tower.errors import words
 from tower.nodes.node_sources import Lister, ListingFailed
-from tower.nodes.tunnels.slot import words
 
 #: How many nodes of such a list are tried at each look, other ones each time, and how long that may take, s.
 TRIED = 5

@@ -12,10 +12,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from tower.clusters.ssh_spec import SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, PATHS, PLACE, wrong
-from tower.control.default_cluster import OPTIONS
-from tower.control.ssh_options import GivenCluster
+from tower.clusters.ssh_spec import GivenCluster, SSHSpec
+from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, PLACE, wrong
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Beneath, Files
 

@@ -14,8 +14,7 @@ from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.signatures import key_type
 from tower.nodes.host_key_pins import Pins
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown, described, named, preferring
-from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.ssh.usual_hosts import UsualHosts
+from tower.nodes.ssh.known_hosts import KnownHosts, UsualHosts
 from tower.store import IStore
 from tower.store.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
 

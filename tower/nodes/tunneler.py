@@ -13,8 +13,7 @@ from twisted.logger import Logger
 from tower.cloud.errors import NotImplementedByCloud
 from tower.clusters.node import Node
 from tower.clusters.node_status import SSHStatus
-from tower.errors import ClusterUnreachable, ConfigurationError, TowerError
-from tower.nodes.tunnels.slot import words
+from tower.errors import ClusterUnreachable, ConfigurationError, TowerError, words
 from tower.nodes.tunnels.tunnels import HEALTH_PERIOD, NodeTunnels
 from tower.reactor.repeating import Until
 

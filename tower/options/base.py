@@ -24,10 +24,10 @@ from twisted.python.reflect import accumulateClassList
 import tower
 from tower.errors import ConfigurationError
 from tower.escaping import escaped
+from tower.net.addresses import is_wildcard
 from tower.options.log_levels import log_output, observer, read_modules, read_verbosity, syslog_observer
 from tower.options.values import (
     format_duration,
-    is_wildcard,
     parse_duration,
     read_address,
     read_count,

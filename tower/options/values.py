@@ -205,13 +205,3 @@ def _read_input() -> bytes:
         while len(data) <= SECRET_FILE_LIMIT and (part := file.read(SECRET_FILE_LIMIT + 1)):
             data += part
     return data
-
-
-def is_wildcard(host: str) -> bool:
-    """Return whether *host* means all addresses of this machine."""
-    if host in ("", "*"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False

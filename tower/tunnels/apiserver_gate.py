@@ -15,15 +15,15 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from tower.conch.connection.channel_open import StreamRefused
+from tower.errors import StreamRefused
 from tower.kube.head_policy import HeadPolicy, Upstream
 from tower.kube.head_policy import Refusal as Refused
 from tower.kube.status import Refusal
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.resumption import Resumption
+from tower.tunnels.registry import Channel
 from tower.tunnels.tls_handshake import TLSHandshake
-from tower.web.gateway.channel_pool import Channel
 
 _OWN = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
 

@@ -6,7 +6,7 @@ The control plane adds tunnels, drains and cuts them; the data plane picks one a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as TooLate
@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import ClusterUnreachable
+from tower.net.pipes import Pipe
 
 #: What a `Tunnel.protocol` says that leads to nodes by SSH, and not to an agent.
 SSH = "ssh"
@@ -217,3 +218,19 @@ class Tunnels:
         """Drop what is remembered about a cluster that is no more."""
         self._last_seen.pop(cluster, None)
         self._gone_since.pop(cluster, None)
+
+
+#: Takes a request's head in our form, and whether nobody is impersonated; returns it as it is sent.
+Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
+
+
+class Channel(Pipe, Protocol):
+    """What is needed of `tower.conch.connection.channel.Channel`."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether either side lent it much of its memory."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether what carries it will soon be gone, so that it is not to be used again."""

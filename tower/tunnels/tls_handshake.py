@@ -7,16 +7,15 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
 
-from tower.conch.connection.channel_open import TunnelLost
-from tower.conch.tunnel.interfaces import Owner
+from tower.errors import TunnelLost
 from tower.net.connecting import ConnectFailed
 from tower.net.connection import ConnectionEnded
-from tower.net.pipes import UNHEARD
+from tower.net.pipes import UNHEARD, Owner
 from tower.net.tls.connection import reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import TLSSession
+from tower.tunnels.registry import Channel
 from tower.tunnels.tls_pipe import TLSPipe
-from tower.web.gateway.channel_pool import Channel
 
 #: How long the handshake may take, s.
 HANDSHAKE_TIMEOUT = 10.0

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import ssl
 
-from tower.conch.tunnel.interfaces import Owner
 from tower.net.buffers import POOL
 from tower.net.connection import ConnectionEnded
-from tower.net.pipes import UNHEARD, Buffer, Receiver
+from tower.net.pipes import UNHEARD, Buffer, Owner, Receiver
 from tower.net.tls.connection import TLSFailed, reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
-from tower.web.gateway.channel_pool import Channel
+from tower.tunnels.registry import Channel
 
 
 class TLSPipe:

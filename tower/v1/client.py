@@ -25,14 +25,19 @@ from tower.conch.transport.keys import ED25519, fingerprint
 from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, Limits
 from tower.conch.transport.signatures import ECDSA_P256, verify
 from tower.conch.transport.transport import nothing
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.errors import PeerError
 from tower.escaping import reported
 from tower.reactor.timers import Clock
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
 from tower.v1.redaction import Discretion
-from tower.v2.enrol import CONNECTION, MSG_USERAUTH_REQUEST
 from tower.v2.transport import HostKeyMismatch
-from tower.v2.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 #: How long the proxy may take to answer the config, s.
 CONFIG_TIMEOUT = 10.0

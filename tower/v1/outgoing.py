@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred
 
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
-from tower.kube.head_policy import TargetRefused
 from tower.member.outgoing import DIAL_TIMEOUT, Dialling, Tally
+from tower.member.targets import TargetRefused
 from tower.net.connecting import connect
 from tower.net.connection import Connection
 from tower.net.pipes import join

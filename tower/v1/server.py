@@ -24,13 +24,18 @@ from tower.conch.connection.server import USERAUTH, Server
 from tower.conch.transport.fields import Fields, Malformed
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import DEFAULT_LIMITS, Limits, TooManyTunnels
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    LONGEST_NAME,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.errors import ConfigurationError, PeerError, Unauthorized
 from tower.reactor.timers import Clock
 from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
 from tower.v1.member_credential import MemberCredential
-from tower.v2.enrol import CONNECTION, LONGEST_NAME, MSG_USERAUTH_REQUEST
 from tower.v2.transport import NotLetIn
-from tower.v2.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 #: Texts that old agents log, as they know them.
 UNAUTHORIZED = "Unauthorized agent"

@@ -12,13 +12,15 @@ from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
-from tower.conch.connection.channel_open import StreamRefused
 from tower.conch.tunnel.tunnel import Tunnel
-from tower.kube.head_policy import KUBERNETES, KUBESPHERE, join_address
+from tower.errors import StreamRefused
+from tower.net.addresses import join_address
 from tower.tunnels.apiserver_gate import MemberDoor
-from tower.v1.config import CHANNEL, KUBESPHERE_V1
+from tower.tunnels.registry import Rewrite
+from tower.tunnels.targets import KUBERNETES, KUBESPHERE
+from tower.v1.config import CHANNEL
 from tower.v1.server import V1Agent
-from tower.web.gateway.channel_pool import Rewrite
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 #: The port that old agents leave out.
 _KUBESPHERE_PORT = 80

@@ -14,11 +14,12 @@ from tower.errors import ConfigurationError
 from tower.member.outgoing import Dialling
 from tower.net.budget import Budget
 from tower.v1.client import V1ClientTransport, V1Proxy
-from tower.v1.config import KUBESPHERE_V1, AgentConfig
+from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
 from tower.websocket.frames import FrameReader, FrameWriter
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 
 class NeedsHostKey(DialFailed):

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from tower.clusters import Cluster, Clusters, ConditionStatus, timestamp
 from tower.errors import NotFound
 from tower.tunnels import Tunnel, Tunnels
-from tower.v1.config import KUBESPHERE_V1
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 #: The condition's type.
 AGENT_PROTOCOL = "AgentProtocol"

@@ -24,18 +24,11 @@ from twisted.conch.ssh.common import NS
 
 from tower.conch.transport.fields import Fields
 from tower.conch.transport.keys import ED25519, KeyPair, fingerprint, verify
+from tower.conch.transport.userauth_messages import CONNECTION, LONGEST_NAME, MSG_USERAUTH_REQUEST, PUBLICKEY
 
-MSG_USERAUTH_REQUEST = 50
-
-NONE = b"none"
-PUBLICKEY = b"publickey"
 ENROL = b"enrol@tower.kubesphere.io"
 
-#: The service that authentication leads to (RFC 4254).
-CONNECTION = b"ssh-connection"
 
-#: Longest user name looked at, B: cluster names are DNS labels.
-LONGEST_NAME = 63
 #: Longest token looked at, B.
 LONGEST_TOKEN = 256
 

@@ -27,24 +27,17 @@ from twisted.python.failure import Failure
 from tower.conch.transport.fields import Fields
 from tower.conch.transport.keys import ED25519, KeyPair
 from tower.conch.transport.limits import TooManyTunnels
-from tower.errors import PeerError, Unauthorized
-from tower.v2.enrol import (
-    ENROL,
+from tower.conch.transport.userauth_messages import (
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_PK_OK,
     MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
     NONE,
     PUBLICKEY,
-    Claim,
-    NotAccepted,
-    enrol_request,
-    method_of,
-    publickey_request,
-    read_claim,
 )
-
-MSG_USERAUTH_FAILURE = 51
-MSG_USERAUTH_SUCCESS = 52
-MSG_USERAUTH_BANNER = 53
-MSG_USERAUTH_PK_OK = 60
+from tower.errors import PeerError, Unauthorized
+from tower.v2.enrol import ENROL, Claim, NotAccepted, enrol_request, method_of, publickey_request, read_claim
 
 #: Requests answered on one connection, failed or only asked; ssh asks once for each key it has.
 REQUESTS = 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -18,53 +17,16 @@ from tower.net.pipe_transport import PipeTransport
 from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.net.tls.connection import TLSConnection
-from tower.v1.config import KUBESPHERE_V1
 from tower.websocket.client_handshake import ClientSocket, DialFailed, NotSpoken
-from tower.websocket.endpoint import TOWER_V2
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
-__all__ = ["Backoff", "DialFailed", "Dialer", "NotSpoken"]
+__all__ = ["DialFailed", "Dialer", "NotSpoken"]
 
 #: How long TCP and TLS may take, and after them each answer, s.
 CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 10.0
 
 T = TypeVar("T")
-
-
-class Backoff:
-    """How long to wait before the next attempt.
-
-    :param first: s, growing by *factor* each time up to *longest*.
-    :param chance: returns a number from 0 to 1; half of each wait is left to it, so that a thousand agents
-        do not come back in the same instant.
-    """
-
-    def __init__(
-        self,
-        first: float = 0.1,
-        factor: float = 1.4,
-        longest: float = 120.0,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
-        self._first = min(first, longest)
-        self._factor = factor
-        self._longest = longest
-        self._chance = chance
-        self._next = self._first
-
-    def wait(self, *, long: bool = False) -> float:
-        """Return how long to wait now, s.
-
-        :param long: as long as ever, from now on: it is no use to try again soon.
-        """
-        if long:
-            self._next = self._longest
-        now, self._next = self._next, min(self._next * self._factor, self._longest)
-        return now * (0.5 + self._chance() / 2)
-
-    def reset(self) -> None:
-        """Begin with the first wait again: a connection was good."""
-        self._next = self._first
 
 
 class _Securing:

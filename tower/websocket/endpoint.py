@@ -18,9 +18,6 @@ from tower.net.connection_slots import source_of
 from tower.net.pipes import Pipe
 from tower.websocket.server_handshake import NoUpgrade, answer_upgrade
 
-#: The subprotocol of Tower's own agents.
-TOWER_V2 = "tower-v2"
-
 #: Called with the connection, paused, and the bytes that came behind the handshake; the result fires once
 #: the agent has authenticated itself or is gone, which is no failure.
 Opened = Callable[[Pipe, bytes], Deferred[Any]]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-from tower.files import ANYWHERE, Files
-from tower.plain_file import read_plain
+from tower.files import ANYWHERE, Files, read_plain
 
 #: Largest configuration that is read, B.
 CONFIG_LIMIT = 256 << 10

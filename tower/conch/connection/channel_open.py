@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from tower.errors import PeerError, TowerError
+from tower.errors import PeerError, StreamRefused
 from tower.escaping import LONGEST_SAID, reported, shortened
 
 if TYPE_CHECKING:
@@ -19,30 +19,6 @@ CODES = {"not-allowed": 1, "no-such-target": 3, "busy": 4}
 
 #: The codes of `StreamRefused` that travel in a refusal.
 KNOWN_CODES = frozenset((*CODES, "refused", "unreachable", "timeout", "name", "tls", "failed"))
-
-
-class StreamRefused(TowerError):
-    """The far end did not open the stream.
-
-    :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
-        ``name``, ``tls`` or ``failed``.
-    :ivar reason: RFC 4254's number in the far end's message; 0 where there was none.
-    :ivar said: the far end's words, up to `LONGEST_SAID`; None where the text is ours.
-    """
-
-    def __init__(self, code: str, text: str, reason: int = 0, said: str | None = None) -> None:
-        super().__init__(text)
-        self.code = code
-        self.reason = reason
-        self.said = said
-
-    def told_by(self, who: str) -> str:
-        """Return the text; where it is the far end's, as words of *who*."""
-        return str(self) if self.said is None else reported(who, self.said)
-
-
-class TunnelLost(TowerError):
-    """The tunnel went away."""
 
 
 class BadMessage(PeerError):

@@ -16,9 +16,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from tower.conch.transport.fields import Fields
 from tower.conch.transport.rate_limit import Allowance
+from tower.conch.transport.userauth_messages import CONNECTION
 from tower.errors import PeerError, TowerError
 from tower.reactor.timers import Clock
-from tower.v2.enrol import CONNECTION
 
 MSG_GLOBAL_REQUEST = 80
 MSG_REQUEST_SUCCESS = 81

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from twisted.internet.defer import Deferred, fail
 
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import (
-    CODES,
-    BadMessage,
-    Incoming,
-    StreamRefused,
-    TunnelLost,
-    parse_string,
-    refused,
-)
+from tower.conch.connection.channel_open import CODES, BadMessage, Incoming, parse_string, refused
 from tower.conch.connection.fairness import Sharing
 from tower.conch.connection.messages import (
     ABOUT,
@@ -50,9 +42,9 @@ from tower.conch.connection.messages import (
     refusal,
 )
 from tower.conch.connection.window import BASE, Window
-from tower.conch.tunnel.interfaces import Owner, Wire
+from tower.errors import StreamRefused, TunnelLost
 from tower.net.budget import Budget
-from tower.net.pipes import Buffer
+from tower.net.pipes import Buffer, Owner
 
 
 class Mux:
@@ -353,3 +345,30 @@ class Mux:
                 waiting.errback(TunnelLost(str(reason)))
         for channel in channels.values():
             channel.lost(TunnelLost(str(reason)))
+
+
+class Wire(Protocol):
+    """What a mux needs of the tunnel that it lives in."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether data has to wait: the socket is full, keys are being exchanged, or nothing more is sent."""
+
+    @property
+    def round_trip(self) -> float:
+        """To the peer, s; 0 while unknown."""
+
+    def send(self, payload: bytes) -> None:
+        """Send a small message, together with others of this turn of the reactor."""
+
+    def lease(self) -> memoryview:
+        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
+
+    def commit(self, size: int) -> None:
+        """Send the first *size* bytes of the packet in `lease`, padding length not filled in."""
+
+    def soon(self) -> None:
+        """Call `Mux.drained` later in this turn of the reactor, never from within this call."""
+
+    def seconds(self) -> float:
+        """Return monotonic time, s."""

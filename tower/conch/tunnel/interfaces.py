@@ -79,39 +79,3 @@ class Writer(Protocol):
 
     def wrap(self, payload: bytes, opcode: int = 2) -> bytes:
         """Return a frame."""
-
-
-class Owner(Protocol):
-    """What a mux needs of what it belongs to.
-
-    :ivar draining: whether it will soon be gone.
-    """
-
-    draining: bool
-
-
-class Wire(Protocol):
-    """What a mux needs of the tunnel that it lives in."""
-
-    @property
-    def congested(self) -> bool:
-        """Whether data has to wait: the socket is full, keys are being exchanged, or nothing more is sent."""
-
-    @property
-    def round_trip(self) -> float:
-        """To the peer, s; 0 while unknown."""
-
-    def send(self, payload: bytes) -> None:
-        """Send a small message, together with others of this turn of the reactor."""
-
-    def lease(self) -> memoryview:
-        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
-
-    def commit(self, size: int) -> None:
-        """Send the first *size* bytes of the packet in `lease`, padding length not filled in."""
-
-    def soon(self) -> None:
-        """Call `Mux.drained` later in this turn of the reactor, never from within this call."""
-
-    def seconds(self) -> float:
-        """Return monotonic time, s."""

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 from twisted.internet.defer import Deferred, fail
 
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import Incoming, TunnelLost
+from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.mux import Mux
 from tower.conch.tunnel.inlet import Inlet
 from tower.conch.tunnel.interfaces import SSH, Reader, Writer
 from tower.conch.tunnel.outlet import Outlet
+from tower.errors import TunnelLost
 from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 

@@ -12,11 +12,17 @@ from tower.conch.connection.server import USERAUTH
 from tower.conch.transport.fields import Fields
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
 from tower.conch.transport.transport import nothing
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+    PUBLICKEY,
+)
 from tower.errors import PeerError
 from tower.escaping import LONGEST_SAID, quoted
 from tower.nodes.ssh.client_key import ClientKey
-from tower.v2.enrol import CONNECTION, MSG_USERAUTH_REQUEST, PUBLICKEY
-from tower.v2.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
 
 #: A server that takes extensions names the signatures that it knows in this one (RFC 8308 section 3.1).
 SERVER_SIG_ALGS = b"server-sig-algs"

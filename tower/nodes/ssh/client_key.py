@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.signatures import SIGNATURES, SMALLEST_RSA, PrivateKey, sign
 from tower.errors import ConfigurationError
-from tower.files import ANYWHERE, Files
-from tower.plain_file import read_plain
+from tower.files import ANYWHERE, Files, read_plain
 
 #: The largest key file that is looked at, B: an RSA key of 16384 bits takes 13 KiB.
 _LARGEST = 64 * 1024

@@ -22,8 +22,8 @@ from tower.errors import TowerError
 from tower.net.pipe_transport import PipeTransport
 from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, admitted, dialling, reach
 from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import HostKeys
-from tower.nodes.tunnels.tunnel import OpenFailed
 from tower.reactor.timers import within
 
 #: A node that could not be dialled is dialled again each 5 s, for 20 s.

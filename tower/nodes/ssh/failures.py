@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from twisted.internet.error import ConnectionClosed
 
-from tower.errors import PeerError
+from tower.clusters.node import Node
+from tower.errors import PeerError, TowerError
 from tower.escaping import reported
 from tower.net.connection import ConnectionEnded
 
@@ -46,3 +47,14 @@ def not_let_in(reason: Exception, preface: bytes, *, is_ssh: bool) -> Exception:
 
 def _said(preface: bytes) -> str:
     return preface.lstrip().partition(b"\n")[0].decode("utf-8", "replace").rstrip()
+
+
+class OpenFailed(TowerError):
+    """No tunnel to a node came about; its text is upstream's.
+
+    :ivar cause: why.
+    """
+
+    def __init__(self, user: str, node: Node, cause: Exception) -> None:
+        super().__init__(f"error getting SSH client to {user}@{node.address}: '{cause}'")
+        self.cause = cause

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -16,9 +16,17 @@ from twisted.logger import Logger
 from tower.clusters.node import SSH_PORT, Node
 from tower.conch.transport.fields import Malformed
 from tower.conch.transport.signatures import SIGNATURES, key_type
-from tower.files import ANYWHERE, Files
-from tower.nodes.ssh.host_keys import described, mismatch, preferring, revoked, unknown
-from tower.plain_file import read_plain
+from tower.files import ANYWHERE, Files, read_plain
+from tower.nodes.ssh.host_keys import (
+    HostKeyRefused,
+    HostKeyRevoked,
+    HostKeyUnknown,
+    described,
+    mismatch,
+    preferring,
+    revoked,
+    unknown,
+)
 
 #: The largest file that is read, B: some 40,000 hosts.
 LARGEST = 8 * 1024 * 1024
@@ -245,3 +253,46 @@ def _names(node: Node) -> Iterator[str]:
         if node.port != SSH_PORT:
             yield f"[{host}]:{node.port}"
         yield host
+
+
+class UsualHosts:
+    """A `tower.nodes.ssh.host_keys.HostKeys`: what one file knows is known; what one of them revokes is revoked.
+
+    :param files: at least one; the first is the one that people are told to complete.
+    """
+
+    def __init__(self, files: Iterable[KnownHosts]) -> None:
+        self._files: Sequence[KnownHosts] = tuple(files)
+
+    def algorithms(self, node: Node) -> list[bytes]:
+        """See `HostKeys.algorithms`."""
+        return preferring({kind for file in self._files for kind in file.kinds(node)})
+
+    def judge(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.judge`.
+
+        :raise HostKeyUnknown: no file has a key of *node*.
+        :raise HostKeyRefused: one has another one, and none this one; or one revokes it.
+        """
+        problem: HostKeyRefused | None = None
+        is_known = False
+        for file in self._files:
+            try:
+                file.judge(node, blob)
+            except HostKeyRevoked:
+                raise
+            except HostKeyUnknown as e:
+                problem = problem or e
+            except HostKeyRefused as e:
+                problem = e if problem is None or isinstance(problem, HostKeyUnknown) else problem
+            else:
+                is_known = True
+        if problem is not None and not is_known:
+            raise problem
+
+    def accepted(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.accepted`; the files are their owners' to write."""
+
+    def knows(self, node: Node) -> bool:
+        """Tell whether one of them has a key of *node*."""
+        return any(file.knows(node) for file in self._files)

@@ -9,8 +9,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.connection.channel_open import StreamRefused
-from tower.kube.head_policy import join_address
+from tower.errors import StreamRefused
+from tower.net.addresses import join_address
 from tower.nodes.tunnels.slot import Place
 from tower.reactor.timers import Deadline
 

@@ -12,19 +12,12 @@ from twisted.python.failure import Failure
 
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeState, NodeStatus
+from tower.errors import words
 from tower.nodes.tunnels.interfaces import HealthCheck, NodeTunnel, Shared
 from tower.nodes.tunnels.limiter import Turn
 from tower.reactor.timers import within
 
-#: Longest text that is kept about a failure.
-_LONGEST = 500
-
 _log = Logger()
-
-
-def words(error: BaseException | None) -> str:
-    """Return what *error* says, in one line of bounded length."""
-    return " ".join((str(error) or type(error).__name__).split())[:_LONGEST]
 
 
 class Place:

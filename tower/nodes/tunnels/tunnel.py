@@ -18,13 +18,12 @@ from zope.interface import implementer
 
 from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import Limits
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.conch.tunnel.unframed import BARE
-from tower.errors import TowerError
-from tower.kube.head_policy import join_address
+from tower.errors import StreamRefused, TowerError, TunnelLost
+from tower.net.addresses import join_address
 from tower.net.budget import Budget
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
@@ -40,7 +39,7 @@ from tower.nodes.ssh.client import (
     reach,
 )
 from tower.nodes.ssh.client_key import ClientKey
-from tower.nodes.ssh.failures import ended
+from tower.nodes.ssh.failures import OpenFailed, ended
 from tower.nodes.ssh.host_keys import HostKeys, named
 from tower.reactor.timers import Clock, Timers, within
 
@@ -71,17 +70,6 @@ _TEXTS = (
     ("no such host", "name"),
     ("too many open files", "busy"),
 )
-
-
-class OpenFailed(TowerError):
-    """No tunnel to a node came about; its text is upstream's.
-
-    :ivar cause: why.
-    """
-
-    def __init__(self, user: str, node: Node, cause: Exception) -> None:
-        super().__init__(f"error getting SSH client to {user}@{node.address}: '{cause}'")
-        self.cause = cause
 
 
 class NotOpened(TowerError):

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeStatus
 from tower.errors import ClusterUnreachable
-from tower.kube.head_policy import join_address
+from tower.net.addresses import join_address
 from tower.nodes.tunnels.dial import NodeDial
 from tower.nodes.tunnels.interfaces import HealthCheck, NodeTunnel, OpenCounters, Shared
 from tower.nodes.tunnels.limiter import Turns

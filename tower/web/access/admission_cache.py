@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tower.kube.head_policy import KUBERNETES
 from tower.store import IStore
 from tower.store.records import Event
+from tower.tunnels.targets import KUBERNETES
 from tower.web.outcome import Relay
 
 _KINDS = ("credentials", "clusters")

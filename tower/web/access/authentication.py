@@ -17,13 +17,10 @@ import attrs
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from tower.clusters.credentials import PREFIX, Credential
+from tower.clusters.credentials import ADMINS, PREFIX, Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
 from tower.kube.system_identities import AUTHENTICATED, NONE_ALLOWED, SystemIdentities
 from tower.kube.system_identities import PREFIX as _SYSTEM
-
-#: The group whose members may use Tower's own API.
-ADMINS = "tower:admins"
 
 #: Longest bearer token that is looked at, B.
 TOKEN_LIMIT = 8192

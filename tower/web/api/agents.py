@@ -14,13 +14,12 @@ from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
 from tower.errors import Invalid, NotFound
 from tower.kube.status import Refusal
 from tower.tunnels import Tunnel, Tunnels
-from tower.v1.config import KUBESPHERE_V1
 from tower.web.api.clusters import Clock
 from tower.web.api.dispatch import Call
 from tower.web.api.objects import gone, listed
 from tower.web.api.table import Column, Object, name_column
 from tower.web.outcome import Outcome, Response
-from tower.websocket.endpoint import TOWER_V2
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 
 @frozen

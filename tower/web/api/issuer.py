@@ -9,16 +9,16 @@ from attrs import field, frozen
 from twisted.internet.interfaces import IReactorTime
 
 from tower.clusters import Cluster, Clusters
-from tower.clusters.credentials import Credential, Credentials
+from tower.clusters.credentials import ADMINS, Credential, Credentials
 from tower.clusters.join_tokens import MAX_TTL, JoinTokens
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.errors import ConfigurationError, Invalid
-from tower.kube.head_policy import join_address
 from tower.kube.kubeconfig import kubeconfig
+from tower.net.addresses import is_wildcard, join_address
 from tower.options import public_host
-from tower.options.values import format_duration, is_wildcard
+from tower.options.values import format_duration
 from tower.trust.pki import Authority
-from tower.web.access.authentication import ADMINS, check_grant
+from tower.web.access.authentication import check_grant
 
 #: How long a kubeconfig works if nobody says otherwise, s; less where the proxy allows less.
 DEFAULT_TTL = 8 * 3600.0

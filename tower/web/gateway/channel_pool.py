@@ -8,17 +8,16 @@ whose window has become large keeps memory from others, so it is closed soon.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.connection.channel_open import StreamRefused, TunnelLost
-from tower.kube.head_policy import KUBERNETES
+from tower.errors import StreamRefused, TunnelLost
 from tower.kube.status import Refusal
-from tower.net.pipes import Pipe
 from tower.tunnels import SSH
+from tower.tunnels.registry import Channel, Rewrite
+from tower.tunnels.targets import KUBERNETES
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
 WAIT = 5.0
@@ -39,22 +38,6 @@ _CODES = {
     "timeout": (504, "Timeout", "{target} of cluster {cluster} did not answer its {end}: {text}"),
 }
 _OTHER = (503, "ServiceUnavailable", "{who} of cluster {cluster} cannot reach {target}: {text}")
-
-
-#: Takes a request's head in our form, and whether nobody is impersonated; returns it as it is sent.
-Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
-
-
-class Channel(Pipe, Protocol):
-    """What is needed of `tower.conch.connection.channel.Channel`."""
-
-    @property
-    def is_large(self) -> bool:
-        """Whether either side lent it much of its memory."""
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether what carries it will soon be gone, so that it is not to be used again."""
 
 
 class Tunnel(Protocol):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from tower.errors import TowerError, Unauthorized
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
-from tower.kube.head_policy import KUBERNETES
 from tower.kube.status import Refusal
 from tower.net.pipes import Buffer
+from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
 from tower.web.gateway.raw_streams import go_raw
 

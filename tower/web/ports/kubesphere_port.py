@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tower.clusters import Cluster
-from tower.kube.head_policy import KUBESPHERE
 from tower.net.connection_slots import prove
+from tower.tunnels.targets import KUBESPHERE
 from tower.web.access.authentication import ANYBODY
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request

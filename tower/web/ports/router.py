@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import PREFIX
-from tower.kube.head_policy import KUBERNETES
 from tower.kube.status import Refusal
 from tower.net.pipes import Pipe
+from tower.tunnels.targets import KUBERNETES
 from tower.web.access.admission_cache import Rights, Standing
 from tower.web.access.authentication import ANYBODY
 from tower.web.access.filters import Chain
