@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+from tests.attacks.cleanliness import HOSTILE, WORSE, unfit
 from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.person import Answer
@@ -16,8 +17,6 @@ from tests.integration.programs import wait_for
 from tests.integration.raw_peer import Gone, RawPeer, agent_peer, open_socket
 from tower.conch.transport.keys import KeyPair
 from tower.v2.hello import AgentHello
-
-from .cleanliness import HOSTILE, WORSE, unfit
 
 PODS = "/api/v1/namespaces/{}/pods"
 CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.attacks.cleanliness import WORSE, unfit
 from tests.integration import harness, test_hostile_agent, test_hostile_proxy
 from tests.integration.backends import Backend
 from tests.integration.programs import wait_for
@@ -19,8 +20,6 @@ from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, 
 from tests.integration.threaded import ThreadedServer
 from tower.escaping import LONGEST_SAID, LONGEST_VERSION
 from tower.v2.hello import LONGEST_TEXT, AgentHello, ProxyHello
-
-from .cleanliness import WORSE, unfit
 
 BY_APPLICATION = 11
 

@@ -8,7 +8,7 @@ import yaml
 from twisted.internet.defer import succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cli.clikit import CommandTestCase
+from tests.fakes.cli import CommandTestCase
 from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
 from tower.cli.forward import Credential

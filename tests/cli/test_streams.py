@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
+from tests.fakes.pipes import FakePipe
 from tower.cli.errors import CommandFailed
 from tower.cli.streams import Forwarder
 from tower.net.connecting import ConnectFailed

@@ -18,8 +18,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.muxes import KIND, MuxEnd
-from tests.receivers import Recorder
+from tests.fakes.muxes import KIND, MuxEnd
+from tests.fakes.receivers import Recorder
 from tower.conch.connection.channel import Channel
 from tower.conch.transport.ciphers import CIPHERS, make_opener, make_sealer
 from tower.conch.transport.packets import ClearOpener, ClearSealer

@@ -10,10 +10,10 @@ from urllib.parse import unquote_to_bytes
 import h11
 import httptools
 
+from tests.fakes.gateway import FORWARDING, IDENTITY
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.messages import CANONICAL, CHUNK_WORDS, CHUNKS, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
-from tests.web.gatewaykit import FORWARDING, IDENTITY
 from tower.errors import Forbidden
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.http.requests import BadHead, Fields, HeadReader, check_unfinished

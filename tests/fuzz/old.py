@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 
+from tests.fakes.v1_pairs import GOOD, TOKEN, OldPair
 from tests.fuzz.engine import Broken, Target
-from tests.v1.pairs import GOOD, TOKEN, OldPair
 from tower.conch.transport.fields import Malformed
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 
-from tests.conch.pairs import HOST_KEY, Gate, Pair, Wire
+from tests.fakes.ssh_pairs import HOST_KEY, Gate, Pair, Wire
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
 from tests.fuzz.wire import recorded, records

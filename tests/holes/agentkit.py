@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from tests.fakes.gateway import Nobody
+from tests.fakes.pipes import FakePipe
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_KEY, AGENT_TOKEN, HOST_KEY, KEEPALIVE, UPGRADE, MemoryTower
-from tests.pipes import FakePipe
-from tests.web.gatewaykit import Nobody
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.kube.apiserver import Member

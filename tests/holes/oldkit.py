@@ -11,11 +11,11 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
+from tests.fakes.certificates import DAY, authority
+from tests.fakes.v1_pairs import OldAgent
 from tests.holes.agentkit import Handshake
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_TOKEN, UPGRADE, MemoryTower
-from tests.trust import DAY, authority
-from tests.v1.pairs import OldAgent
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.net.budget import Budget

@@ -9,10 +9,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.v1_proxies import ACCEPTED, OldProxyEnd, Reply
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.machinekit import Line, run_dry
 from tests.holes.towerkit import KEEPALIVE, UPGRADE
-from tests.v1.proxies import ACCEPTED, OldProxyEnd, Reply
 from tower.agent import Options
 from tower.conch.connection.channel import Channel
 from tower.conch.tunnel.tunnel import Tunnel

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from cryptography import x509
 from twisted.logger import LogEvent, LogLevel, PredicateResult, capturedLogs, eventAsText
 
+from tests.fakes.certificates import DAY, authority, client_context, shake
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import MemoryTower, done
-from tests.trust import DAY, authority, client_context, shake
 from tower.clusters import Clusters, to_object
 from tower.conch.transport.keys import KeyPair
 from tower.control.availability import AGENT_AVAILABLE

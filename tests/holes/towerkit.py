@@ -12,9 +12,9 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from tests.fakes.gateway import FakeUser
 from tests.holes.machinekit import Line, Machine, is_due, run_dry
-from tests.stores import HeldStore
-from tests.web.gatewaykit import FakeUser
+from tests.store.store_contract import HeldStore
 from tower.clusters import Cluster, Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens

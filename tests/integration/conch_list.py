@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater, react
 
+from tests.fakes.tunnelers import FakeKeys
 from tests.integration.conch_nodes import address
-from tests.nodes.tunnelers import FakeKeys
 from tower.clusters.node import Node
 from tower.net.budget import Budget
 from tower.nodes.health import kubelet_health

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from tests.conch.nodes import FarNode, NodeServer
+from tests.fakes.ssh_node import FarNode, NodeServer
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import ED25519

@@ -6,9 +6,8 @@ import contextlib
 import socket
 import threading
 
+from tests.integration.person import Person
 from tower.net.tls.session import TLSEnded, TLSSession
-
-from .person import Person
 
 
 class Reading:

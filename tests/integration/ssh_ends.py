@@ -13,7 +13,7 @@ from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.conch.pairs import Gate
+from tests.fakes.ssh_pairs import Gate
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import KeyPair

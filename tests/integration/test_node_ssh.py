@@ -18,7 +18,12 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tests.receivers import Recorder
+from tests.fakes.receivers import Recorder
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK
+from tests.integration.ssh_ends import KEEPALIVE, MIB, Echoed
+from tests.integration.sshd import SSHD, Sshd, write_key
 from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.liveness import PeerDead
@@ -39,12 +44,6 @@ from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
 from tower.nodes.ssh.known_hosts import KnownHosts
 from tower.nodes.tunnels.tunnel import Login, NodeTunnel
-
-from .closed_sockets import sockets_closed
-from .ports import free_port
-from .programs import LOOPBACK
-from .ssh_ends import KEEPALIVE, MIB, Echoed
-from .sshd import SSHD, Sshd, write_key
 
 reactor: Any = _reactor
 

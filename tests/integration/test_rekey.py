@@ -10,6 +10,7 @@ from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.trial.unittest import TestCase
 
+from tests.integration.closed_sockets import sockets_closed
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.ciphers import CIPHERS
@@ -23,8 +24,6 @@ from tower.net.listening import listen
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
 from tower.websocket.frames import FrameReader, FrameWriter
-
-from .closed_sockets import sockets_closed
 
 reactor: Any = installed
 

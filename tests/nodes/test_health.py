@@ -9,9 +9,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.muxes import KIND, MuxPair
-from tests.pipes import FakePipe
-from tests.sockets import client_context, server_context
+from tests.fakes.muxes import KIND, MuxPair
+from tests.fakes.pipes import FakePipe
+from tests.fakes.sockets import client_context, server_context
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError, StreamRefused, TunnelLost
 from tower.net.connecting import ConnectFailed

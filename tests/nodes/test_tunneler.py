@@ -6,7 +6,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
-from tests.nodes.tunnelers import LINE, TunnelerCase
+from tests.fakes.tunnelers import LINE, TunnelerCase
 from tower.cloud.errors import NotImplementedByCloud
 from tower.clusters.node import Node
 from tower.errors import ClusterUnreachable, ConfigurationError

@@ -9,8 +9,8 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.keys import Key
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.pairs import Mux, Pair, Wire
-from tests.v1.proxies import ACCEPTED, ECDSA_KEY, EMPTY_FAILURE, OLD_KEY, OldProxyEnd, Reply, refusal
+from tests.fakes.ssh_pairs import Mux, Pair, Wire
+from tests.fakes.v1_proxies import ACCEPTED, ECDSA_KEY, EMPTY_FAILURE, OLD_KEY, OldProxyEnd, Reply, refusal
 from tower.conch.connection.global_requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.keys import KeyPair

@@ -9,8 +9,8 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
-from tests.test_outgoing import FakeIncoming
+from tests.fakes.pipes import FakePipe
+from tests.member.test_outgoing import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
 from tower.net.connecting import ConnectFailed
 from tower.tunnels.targets import Address

@@ -6,7 +6,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.v1.pairs import GOOD, TOKEN, TOKEN_ID, OldPair
+from tests.fakes.v1_pairs import GOOD, TOKEN, TOKEN_ID, OldPair
 from tower.conch.connection.global_requests import RequestRefused
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.limits import HandshakeTimeout, Limits

@@ -9,8 +9,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
-from tests.v1.pairs import GOOD, TOKEN_ID
+from tests.fakes.pipes import FakePipe
+from tests.fakes.v1_pairs import GOOD, TOKEN_ID
 from tower.errors import StreamRefused
 from tower.kube.status import Refusal
 from tower.v1.member_credential import MemberCredential

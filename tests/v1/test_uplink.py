@@ -8,9 +8,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.tunnels import MemoryPipe
-from tests.receivers import Recorder
-from tests.v1.proxies import ACCEPTED, OldProxyEnd, Reply, refusal
+from tests.fakes.receivers import Recorder
+from tests.fakes.tunnel_pairs import MemoryPipe
+from tests.fakes.v1_proxies import ACCEPTED, OldProxyEnd, Reply, refusal
 from tower.conch.connection.channel import Channel
 from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import ConfigurationError
