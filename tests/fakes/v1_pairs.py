@@ -1,4 +1,4 @@
-"""The proxy's end for old agents, and an old agent, in memory; see `tests.conch.pairs`."""
+"""The proxy's end for old agents, and an old agent, in memory; see `tests.fakes.ssh_pairs`."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class MemoryOldAgent:
     :param config: what it says in place of a good config.
     :ivar dialled: what it was asked to dial.
     :ivar servers: what it reached.
-    :ivar reach: makes what it reaches: a `SecureServer`, a `tests.pipes.FakePipe`, or an error.
+    :ivar reach: makes what it reaches: a `SecureServer`, a `tests.fakes.pipes.FakePipe`, or an error.
     :ivar refused: the text with which it was refused, as it reads it; None while there is none.
     :ivar registered: whether it takes itself for connected.
     """
