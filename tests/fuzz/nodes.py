@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.fuzz.engine import Broken, Target
 from tower.cloud.aws.xml import BadXML, error_of, parse_xml
-from tower.cloud.config.gcfg import parse
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import AnswerTooLarge, CloudConfigError
+from tower.cloud.gcfg import parse
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec_object import check_spec, from_record, read_spec, to_object, to_record
 from tower.errors import ConfigurationError, Invalid

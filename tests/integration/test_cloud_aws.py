@@ -11,9 +11,9 @@ from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
 from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS, AWSInstances
-from tower.cloud.config.gcfg import parse
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import InstanceNotFound
+from tower.cloud.gcfg import parse
 from tower.reactor.clock import TimeOfDay
 
 LIFE = 60.0  # s, of a key on the instance

@@ -15,6 +15,7 @@ from tests.member.test_unfinished_heads import FakeStream
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.tunnel.tunnel import STREAM
 from tower.errors import StreamRefused, TunnelLost
+from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
 from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.member.targets import Targets

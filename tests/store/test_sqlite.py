@@ -34,7 +34,7 @@ reactor = cast(IReactorFromThreads, global_reactor)
 _WRITER = """
 import sys
 from twisted.internet import reactor
-from tower.sqlite import SQLiteStore
+from tower.store.sqlite import SQLiteStore
 from tower.store import Create
 store = SQLiteStore(reactor, sys.argv[1])
 async def write():

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from attrs import field, frozen
 
-from tower.cloud.config.gcfg import parse
 from tower.cloud.config.public_key import PublicKey, read_public_key
 from tower.cloud.config.sections import Section
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError, CloudError
+from tower.cloud.gcfg import parse
 from tower.cloud.interfaces import EXTERNAL_IP, HOSTNAME, Instance, NodeAddress, Zone
 from tower.errors import ConfigurationError
 from tower.net.addresses import parse_address

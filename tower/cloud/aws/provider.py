@@ -14,9 +14,9 @@ from tower.cloud.aws.instances import INSTANCE_ID, EC2Instance, instance_id_of, 
 from tower.cloud.aws.keys import KEY_LIFE, InstanceConnect
 from tower.cloud.aws.metadata import Metadata
 from tower.cloud.aws.region import Region
-from tower.cloud.config.gcfg import parse
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound
+from tower.cloud.gcfg import parse
 from tower.cloud.http.tasks import CancellableTasks
 from tower.cloud.interfaces import (
     IInstances,

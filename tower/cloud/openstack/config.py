@@ -7,10 +7,10 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.config.gcfg import parse
 from tower.cloud.config.sections import Section, Sections
 from tower.cloud.config.text import ConfigText
 from tower.cloud.config.urls import read_url
+from tower.cloud.gcfg import parse
 from tower.cloud.openstack.clouds import add_cloud
 from tower.errors import ConfigurationError
 

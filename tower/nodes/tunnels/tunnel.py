@@ -269,7 +269,7 @@ class NodeTunnel:
         :raise NotOpened: nobody tried to open it.
         """
         if self._opening is None:
-            raise NotOpened("Cannot close tunnel. SSHTunnel was not opened.")
+            raise NotOpened("Cannot close tunnel. Tunnel was not opened.")
         if self._tunnel is not None:
             self._tunnel.close(reason)
         else:
