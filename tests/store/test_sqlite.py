@@ -35,7 +35,7 @@ _WRITER = """
 import sys
 from twisted.internet import reactor
 from tower.store.sqlite import SQLiteStore
-from tower.store import Create
+from tower.store.records import Create
 store = SQLiteStore(reactor, sys.argv[1])
 async def write():
     number = 0
