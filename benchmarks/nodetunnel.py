@@ -15,14 +15,14 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from benchmarks.tunnel import Waiting
-from tower.budget import Budget
-from tower.conch.clientkey import ClientKey
-from tower.conch.knownhosts import KnownHosts
-from tower.conch.nodetunnel import Login, NodeTunnel
-from tower.listening import listen
-from tower.nodes.node import Node
-from tower.poller import Poller
-from tower.process import settle_memory
+from tower.clusters.node import Node
+from tower.net.budget import Budget
+from tower.net.listening import listen
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.reactor.poller import Poller
+from tower.reactor.process import settle_memory
 
 LOOPBACK = "127.0.0.1"
 

@@ -16,33 +16,36 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.agentoptions import AGENT_KEY, ANY_HOST_KEY, V1, Options
-from tower.budget import Budget
-from tower.clock import TimeOfDay, count_steadily
-from tower.conch.hello import LONGEST_TEXT, AgentHello
-from tower.conch.keys import load_or_create
-from tower.conch.limits import Limits
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.keys import load_or_create
+from tower.conch.transport.limits import Limits
+from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import ConfigurationError
-from tower.freed import LOOK, FreedMemory
-from tower.health import HealthService
-from tower.member import Member
+from tower.kube.apiserver import Member
+from tower.kube.head_policy import HeadPolicy
+from tower.kube.self_test import check_head_policy
+from tower.member.health_page import HealthService
+from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
+from tower.member.outgoing import Outgoing
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.targets import Targets
+from tower.net.addresses import parse_address
+from tower.net.budget import Budget
+from tower.net.proxy_environment import find_proxy
+from tower.net.tls.ca_pinning import strict_context
 from tower.options import one_line_errors
-from tower.outgoing import Outgoing
-from tower.periodic import periodic
-from tower.policy import HeadPolicy, Target, Targets, parse_address
-from tower.poller import Poller
-from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
-from tower.reconnecting import Reconnecting
-from tower.selftest import check_head_policy
-from tower.statedir import StateDir
-from tower.uplink import HostKeys, Identity, Uplink
+from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.memory import LOOK, FreedMemory
+from tower.reactor.periodic import periodic
+from tower.reactor.poller import Poller
+from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.trust.statedir import StateDir
+from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, Target
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
+from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
-from tower.web.dial import Backoff, Dialer
-from tower.web.pinning import strict_context
-from tower.web.serverurl import find_proxy
+from tower.v2.hello import LONGEST_TEXT, AgentHello
+from tower.v2.uplink import HostKeys, Identity, Uplink
+from tower.websocket.dialer import Dialer
 
 __all__ = ["Agent", "Options", "makeService"]
 

@@ -53,8 +53,8 @@ READERS = (
 
 #: Runs a program of Twisted's whose check of fields takes all of them.
 BROKEN = (
-    "import tower.policy; from tower.headfields import CheckedFields; "
-    r"tower.policy.check_fields = lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
+    "import tower.kube.head_policy; from tower.kube.head_fields import CheckedFields; "
+    r"tower.kube.head_policy.check_fields = lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
     "from twisted.scripts.twistd import run; run()"
 )
 

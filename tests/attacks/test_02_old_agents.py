@@ -7,7 +7,7 @@ import json
 from tests.attacks.test_02_agent import NAMES
 from tests.holes.case import OldAgentTestCase
 from tests.holes.towerkit import AGENT_TOKEN, done, status_of
-from tower.web.status import Refusal
+from tower.kube.status import Refusal
 
 
 class OldAgentTests(OldAgentTestCase):

@@ -8,12 +8,12 @@ import yaml
 from twisted.internet.defer import succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cli.clikit import CommandTestCase
+from tests.fakes.cli import CommandTestCase
 from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
 from tower.cli.forward import Credential
 from tower.kube.kubeconfig import KubeAccess
-from tower.web.streamclient import way_of
+from tower.streamclient import way_of
 
 
 class CredentialTests(CommandTestCase):

@@ -9,11 +9,11 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
+from tests.fakes.pipes import FakePipe
 from tower.cli.errors import CommandFailed
 from tower.cli.streams import Forwarder
-from tower.connecting import ConnectFailed
-from tower.web.streamclient import OPEN_TIMEOUT, Way
+from tower.net.connecting import ConnectFailed
+from tower.streamclient import OPEN_TIMEOUT, Way
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
 STATUS = json.dumps({"kind": "Status", "message": "the agent has no target pg"}).encode()

@@ -7,21 +7,23 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from tests.fakes.gateway import Nobody
+from tests.fakes.pipes import FakePipe
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_KEY, AGENT_TOKEN, HOST_KEY, KEEPALIVE, UPGRADE, MemoryTower
-from tests.pipes import FakePipe
-from tests.web.gatewaykit import Nobody
-from tower.budget import Budget
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.keys import KeyPair
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.kube.apiserver import Member
+from tower.kube.head_policy import HeadPolicy
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member
-from tower.outgoing import Outgoing
-from tower.policy import HeadPolicy, Target, Targets
-from tower.reconnecting import Reconnecting
-from tower.uplink import HostKeys, Identity, Uplink
-from tower.web.dial import Backoff, Dialer, DialFailed
+from tower.member.outgoing import Outgoing
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.targets import Targets
+from tower.net.budget import Budget
+from tower.tunnels.targets import Target
+from tower.v2.hello import AgentHello
+from tower.v2.uplink import HostKeys, Identity, Uplink
+from tower.websocket.dialer import Dialer, DialFailed
 
 
 class Handshake:

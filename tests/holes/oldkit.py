@@ -11,18 +11,18 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
+from tests.fakes.certificates import DAY, authority
+from tests.fakes.v1_pairs import OldAgent
 from tests.holes.agentkit import Handshake
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_TOKEN, UPGRADE, MemoryTower
-from tests.trust import DAY, authority
-from tests.v1.pairs import OldAgent
-from tower.budget import Budget
-from tower.clientpair import load_pair
-from tower.conch.opening import Incoming
-from tower.conch.tunnel import Tunnel
-from tower.pipes import Pipe
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.net.budget import Budget
+from tower.net.pipes import Pipe
+from tower.net.tls.client_certificate import load_pair
 from tower.v1.config import CONFIG, AgentConfig
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.frames import FrameReader, FrameWriter
 
 #: Where the API server is, as the agent says.
 KUBERNETES = "10.96.0.1:443"

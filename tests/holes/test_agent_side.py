@@ -12,17 +12,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 
+from tests.fakes.gateway import get
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
+from tests.net.tls.test_ca_pinning import family, issue, pem
 from tests.test_agent import line
-from tests.web.gatewaykit import get
-from tests.web.test_pinning import family, issue, pem
 from tower.agent import Options, makeService
-from tower.connecting import ConnectFailed
+from tower.kube.apiserver import Member, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member, in_cluster_access
-from tower.policy import Target
+from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Target
 
 API = b"/clusters/alpha/api"
 STREAM = (b"Connection: Upgrade", b"Upgrade: tower-stream")

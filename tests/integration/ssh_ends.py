@@ -13,21 +13,21 @@ from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.conch.pairs import Gate
-from tower.budget import Budget
-from tower.conch.bare import BARE
-from tower.conch.channel import Channel
-from tower.conch.enrol import Claim
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.opening import Incoming
-from tower.conch.transport import ClientTransport, ServerTransport
-from tower.conch.tunnel import Tunnel
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.listening import listen
-from tower.pipes import Receiver, Splice
+from tests.fakes.ssh_pairs import Gate
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Limits
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.unframed import BARE
+from tower.net.budget import Budget
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import Receiver, Splice
+from tower.v2.enrol import Claim
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
 
 LOOPBACK = "127.0.0.1"
 KEEPALIVE = 30.0  # s: longer than a peer is silent that the machine keeps waiting

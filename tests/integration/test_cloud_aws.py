@@ -8,14 +8,13 @@ from tests.cloud.asking import logged
 from tests.cloud.aws.kit import config
 from tests.cloud.standins.aws import AWS as Cloud
 from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
-from tower.clock import TimeOfDay
+from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS, Instances
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import InstanceNotFound
-from tower.cloud.gcfg import parse
-
-from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from tower.reactor.clock import TimeOfDay
 
 LIFE = 60.0  # s, of a key on the instance
 DIALS = 12  # in two and a half lives

@@ -10,12 +10,11 @@ from twisted.internet.task import deferLater
 from tests.cloud.asking import logged
 from tests.cloud.standins.azure import SECRET, Machine, configuration
 from tests.cloud.standins.azure import Azure as Cloud
-from tower.clock import TimeOfDay
+from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure, Instances
-from tower.cloud.configtext import ConfigText
-
-from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from tower.cloud.config.text import ConfigText
+from tower.reactor.clock import TimeOfDay
 
 WORK = 1.5  # s, of the extension: in Azure more than a minute
 REMEMBERED = 1  # s, what was seen of the machines

@@ -17,17 +17,26 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tower.conch.ciphers import CIPHERS
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.connecting import ConnectFailed, connect
-from tower.listening import listen
-from tower.pipes import Splice
-
-from .closed_sockets import sockets_closed
-from .ports import free_port
-from .ssh_ends import CLUSTER, KEEPALIVE, LOOPBACK, MIB, AgentEnd, Proxy, dial, echoed, finish
-from .ssh_programs import Program
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.ports import free_port
+from tests.integration.ssh_ends import (
+    CLUSTER,
+    KEEPALIVE,
+    LOOPBACK,
+    MIB,
+    AgentEnd,
+    Proxy,
+    dial,
+    echoed,
+    finish,
+)
+from tests.integration.ssh_programs import Program
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Limits
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.listening import listen
+from tower.net.pipes import Splice
 
 reactor: Any = _reactor
 

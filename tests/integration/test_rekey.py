@@ -10,21 +10,20 @@ from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.trial.unittest import TestCase
 
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.ciphers import CIPHERS
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.opening import Incoming
-from tower.conch.transport import ClientTransport, ServerTransport
-from tower.conch.tunnel import Tunnel
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.listening import listen
-from tower.web.frames import FrameReader, FrameWriter
-
-from .closed_sockets import sockets_closed
+from tests.integration.closed_sockets import sockets_closed
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Limits
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.net.budget import Budget
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
+from tower.websocket.frames import FrameReader, FrameWriter
 
 reactor: Any = installed
 

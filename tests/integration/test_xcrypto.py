@@ -15,15 +15,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tower.conch.ciphers import CIPHERS
-from tower.conch.kex import EXCHANGES
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.mux import Mux
-
-from .closed_sockets import sockets_closed
-from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish
-from .ssh_programs import Program
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish
+from tests.integration.ssh_programs import Program
+from tower.conch.connection.mux import Mux
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.kex import EXCHANGES
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import Limits
 
 reactor: Any = _reactor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import output
-from .client import GROUP_PATH, Client, quoted
-from .clusters import TABLE_ACCEPT, call_cluster
-from .errors import CallFailed, CommandFailed
+from tower.cli import output
+from tower.cli.client import GROUP_PATH, Client, quoted
+from tower.cli.clusters import TABLE_ACCEPT, call_cluster
+from tower.cli.errors import CallFailed, CommandFailed
 
 
 def kubeconfig(client: Client, options: argparse.Namespace) -> str:

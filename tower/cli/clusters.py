@@ -6,12 +6,11 @@ import argparse
 import re
 from typing import Any
 
-from tower.web.table import TABLES
-
-from . import nodes, output
-from .client import GROUP_PATH, Client, quoted
-from .errors import CallFailed, CommandFailed
-from .nodeview import node_facts, node_tables
+from tower.cli import output, ssh_flags
+from tower.cli.client import GROUP_PATH, Client, quoted
+from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.ssh_view import node_facts, node_tables
+from tower.web.api.table import TABLES
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
@@ -64,7 +63,7 @@ def add(client: Client, options: argparse.Namespace) -> str:
         "spec": {"enable": True, "connection": connection},
     }
     try:
-        with nodes.told_by_flag():
+        with ssh_flags.told_by_flag():
             client.call("POST", f"{GROUP_PATH}/clusters", body)
     except CallFailed as e:
         if e.reason == "AlreadyExists":
@@ -80,7 +79,7 @@ def add(client: Client, options: argparse.Namespace) -> str:
 
 def _connection(options: argparse.Namespace) -> dict[str, Any]:
     """Return ``spec.connection`` of a new cluster."""
-    given = nodes.given_flags(options)
+    given = ssh_flags.given_flags(options)
     if options.type == "proxy" and given:
         raise CommandFailed(f"--{given[0]} is for clusters of type ssh: leave it out, or add --type ssh")
     if options.type == "ssh":
@@ -90,7 +89,7 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
                 f"--type ssh needs {' and '.join(', '.join(missing).rsplit(', ', 1))}: "
                 "'tower cluster add --help' says what they are"
             )
-    connection: dict[str, Any] = {"type": options.type, **nodes.connection(options, is_new=True)}
+    connection: dict[str, Any] = {"type": options.type, **ssh_flags.connection(options, is_new=True)}
     if options.port is not None:
         connection["kubernetesAPIServerPort"] = options.port
     return connection
@@ -98,12 +97,12 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
 
 def change(client: Client, options: argparse.Namespace) -> str:
     """Change how the nodes of a cluster of type ssh are reached."""
-    said = nodes.connection(options)
+    said = ssh_flags.connection(options)
     if not said:
         raise CommandFailed("nothing to change: 'tower cluster set --help' shows the flags")
     if "ssh" in said:
-        said["ssh"] = nodes.with_one_source(said["ssh"])
-    with nodes.told_by_flag():
+        said["ssh"] = ssh_flags.with_one_source(said["ssh"])
+    with ssh_flags.told_by_flag():
         call_cluster(client, "PATCH", options.name, body={"spec": {"connection": said}}, content=_MERGE)
     return f"cluster {options.name} changed"
 

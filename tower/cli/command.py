@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import tower
+from tower.cli.arguments import parser
+from tower.cli.client import Client
+from tower.cli.errors import CallFailed, CommandFailed
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
-
-from .arguments import parser
-from .client import Client
-from .errors import CallFailed, CommandFailed
 
 #: Where a running proxy keeps its administrator's kubeconfig, in its state directory.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
@@ -52,7 +51,7 @@ def _run(options: argparse.Namespace, client: Callable[[KubeAccess], Client]) ->
         return _version(options, client)
     access = find_access(options)
     if "forward" in options:
-        from .forward import forward  # Twisted's reactor is for this command alone
+        from tower.cli.forward import forward  # Twisted's reactor is for this command alone
 
         forward(client(access), options)
         return ""

@@ -16,16 +16,15 @@ from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThreadPool
 
+from tower.cli.access import request_kubeconfig
+from tower.cli.client import GROUP_PATH, Client, quoted
+from tower.cli.clusters import cluster_path
+from tower.cli.errors import CommandFailed
+from tower.cli.streams import Forwarder
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
-from tower.listening import listen
-from tower.web.streamclient import Way, dial, way_of
-
-from .access import request_kubeconfig
-from .client import GROUP_PATH, Client, quoted
-from .clusters import cluster_path
-from .errors import CommandFailed
-from .streams import Forwarder
+from tower.net.listening import listen
+from tower.streamclient import Way, dial, way_of
 
 EARLY = 300.0  # s before its end that a credential is renewed
 

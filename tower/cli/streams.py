@@ -8,10 +8,10 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from tower.connection import Connection
 from tower.errors import TowerError
-from tower.pipes import Pipe, join
-from tower.web.streamclient import Way, open_stream
+from tower.net.connection import Connection
+from tower.net.pipes import Pipe, join
+from tower.streamclient import Way, open_stream
 
 
 class Local:
@@ -83,7 +83,7 @@ class Forwarder:
         self._clock = clock
 
     def accept(self, connection: Pipe) -> Local:
-        """Take a new connection; see `tower.listening.listen`."""
+        """Take a new connection; see `tower.net.listening.listen`."""
         connection.receiver = local = Local(connection)  # now: all may be over before we return
         local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
         return local

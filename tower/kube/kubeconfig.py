@@ -13,7 +13,7 @@ import attrs
 import yaml
 
 from tower.errors import ConfigurationError
-from tower.publishedkeys import refuse_published
+from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published
 
 #: Largest kubeconfig, or file it names, that is read, B.
 FILE_LIMIT = 4 << 20
@@ -21,8 +21,6 @@ FILE_LIMIT = 4 << 20
 #: Longest kubeconfig that was sent as YAML and is read, B: it takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
 
-#: What to do about a server's CA whose private key is public.
-ANOTHER_CA = "give the server a certificate of another CA, and name that one here"
 
 #: What a user may bring that Tower cannot act on, and what to do instead.
 _UNSUPPORTED = {

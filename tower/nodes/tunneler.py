@@ -11,12 +11,11 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.logger import Logger
 
 from tower.cloud.errors import NotImplementedByCloud
-from tower.conch.nodeplace import words
-from tower.conch.nodetunnels import HEALTH_PERIOD, NodeTunnels
-from tower.errors import ClusterUnreachable, ConfigurationError, TowerError
-from tower.nodes.node import Node
-from tower.nodes.status import SSHStatus
-from tower.nodes.until import Until
+from tower.clusters.node import Node
+from tower.clusters.node_status import SSHStatus
+from tower.errors import ClusterUnreachable, ConfigurationError, TowerError, words
+from tower.nodes.tunnels.tunnels import HEALTH_PERIOD, NodeTunnels
+from tower.reactor.repeating import Until
 
 #: How often the nodes are listed, and how long one listing may take, s.
 SYNC_PERIOD = 15.0

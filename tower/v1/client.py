@@ -17,22 +17,27 @@ from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.client import Client
-from tower.conch.enrol import CONNECTION, MSG_USERAUTH_REQUEST
-from tower.conch.fields import Fields
-from tower.conch.keys import ED25519, fingerprint
-from tower.conch.limits import DEFAULT_LIMITS, Disconnected, Limits
-from tower.conch.requests import Answer, RequestRefused, Unanswered
-from tower.conch.secure import nothing
-from tower.conch.server import USERAUTH
-from tower.conch.signatures import ECDSA_P256, verify
-from tower.conch.timers import Clock
-from tower.conch.transport import HostKeyMismatch
-from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.conch.connection.client import Client
+from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
+from tower.conch.connection.server import USERAUTH
+from tower.conch.transport.fields import Fields
+from tower.conch.transport.keys import ED25519, fingerprint
+from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, Limits
+from tower.conch.transport.signatures import ECDSA_P256, verify
+from tower.conch.transport.transport import nothing
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.errors import PeerError
 from tower.escaping import reported
+from tower.reactor.timers import Clock
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
-from tower.v1.discretion import Discretion
+from tower.v1.redaction import Discretion
+from tower.v2.transport import HostKeyMismatch
 
 #: How long the proxy may take to answer the config, s.
 CONFIG_TIMEOUT = 10.0

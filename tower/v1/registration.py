@@ -8,29 +8,14 @@ from attrs import field, frozen
 
 from tower import __version__
 from tower.errors import ConfigurationError
-from tower.member import Member
-from tower.policy import join_address
+from tower.kube.apiserver import Member
+from tower.tunnels.targets import Address
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
-
-#: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
-KUBESPHERE_SERVICE = ("ks-apiserver.kubesphere-system.svc", 80)
 
 _SENT = (
     "kubesphere-v1: this agent sends its credential for the API server ({what}) to the proxy, which acts "
     "with it as it likes; the agent checks no request and cannot tell one user from another"
 )
-
-
-@frozen
-class Address:
-    """:ivar host: a host name or an address, IPv6 without brackets."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """Return ``host:port``, with brackets if need be."""
-        return join_address(self.host, self.port)
 
 
 @frozen

@@ -1,7 +1,7 @@
 """A tunnel that an old agent opened, and how streams and requests go through it.
 
 An old agent connects a channel to the address that it is told and passes bytes on.  So what an agent of
-``tower-v2`` does at its end is done in a `tower.memberdoor.MemberDoor`.
+``tower-v2`` does at its end is done in a `tower.tunnels.apiserver_gate.MemberDoor`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
-from tower.conch.opening import StreamRefused
-from tower.conch.tunnel import Tunnel
-from tower.memberdoor import MemberDoor
-from tower.policy import KUBERNETES, KUBESPHERE, join_address
-from tower.v1.config import CHANNEL, KUBESPHERE_V1
+from tower.conch.tunnel.tunnel import Tunnel
+from tower.errors import StreamRefused
+from tower.net.addresses import join_address
+from tower.tunnels.apiserver_gate import MemberDoor
+from tower.tunnels.registry import Rewrite
+from tower.tunnels.targets import KUBERNETES, KUBESPHERE
+from tower.v1.config import CHANNEL
 from tower.v1.server import V1Agent
-from tower.web.upstream import Rewrite
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 #: The port that old agents leave out.
 _KUBESPHERE_PORT = 80

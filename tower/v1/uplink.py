@@ -8,17 +8,18 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tower.budget import Budget
-from tower.conch.limits import Limits
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.limits import Limits
+from tower.conch.tunnel.tunnel import Tunnel
 from tower.errors import ConfigurationError
-from tower.outgoing import Dialling
+from tower.member.outgoing import Dialling
+from tower.net.budget import Budget
 from tower.v1.client import V1ClientTransport, V1Proxy
-from tower.v1.config import KUBESPHERE_V1, AgentConfig
+from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
-from tower.web.dial import Dialer, DialFailed, NotSpoken
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.frames import FrameReader, FrameWriter
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 
 class NeedsHostKey(DialFailed):

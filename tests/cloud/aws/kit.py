@@ -25,8 +25,8 @@ from tests.cloud.standins.aws import (
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS as Provider
 from tower.cloud.aws.provider import Instances, Zones
-from tower.cloud.configtext import ConfigText
-from tower.cloud.gcfg import parse
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.session import CloudSession
 
 T = TypeVar("T")

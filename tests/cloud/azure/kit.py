@@ -13,7 +13,7 @@ from tests.cloud.standins.azure import Azure, Machine, configuration
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure as Provider
 from tower.cloud.azure.provider import Instances, Zones
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.session import CloudSession
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from tower.cloud.aws.config import Filter
 from tower.cloud.aws.instances import EC2Instance, instance_items, read_instance
 from tower.cloud.aws.xml import parse_long_xml, parse_xml, text_of
 from tower.cloud.errors import AnswerTooLarge, CloudError, InstanceNotFound
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import in_pieces
 
 #: Version of the API.
 VERSION = "2016-11-15"

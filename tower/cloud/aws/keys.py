@@ -15,10 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, AWSError
 from tower.cloud.aws.instances import EC2Instance
+from tower.cloud.config.public_key import BadPublicKey, PublicKey, read_public_key
 from tower.cloud.errors import CloudError, CloudUnreachable, InstanceNotFound
-from tower.cloud.fanout import describe, fan_out
-from tower.cloud.publickey import BadPublicKey, PublicKey, read_public_key
-from tower.pieces import in_pieces
+from tower.cloud.http.fan_out import describe, fan_out
+from tower.reactor.cooperate import in_pieces
 
 #: How long AWS keeps a key on an instance, s.
 KEY_LIFE = 60.0

@@ -9,15 +9,15 @@ from typing import Any
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from tower.clock import TimeOfDay
 from tower.cloud.aws.config import AWSConfig, Filter, read_aws_config
 from tower.cloud.aws.instances import INSTANCE_ID, EC2Instance, instance_id_of, region_of
 from tower.cloud.aws.keys import KEY_LIFE, InstanceConnect
 from tower.cloud.aws.metadata import Metadata
 from tower.cloud.aws.region import Region
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound
-from tower.cloud.gcfg import parse
+from tower.cloud.http.tasks import UnderWay
 from tower.cloud.interfaces import (
     IInstances,
     Instance,
@@ -28,8 +28,8 @@ from tower.cloud.interfaces import (
 )
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
-from tower.cloud.underway import UnderWay
-from tower.pieces import in_pieces
+from tower.reactor.clock import TimeOfDay
+from tower.reactor.cooperate import in_pieces
 
 _THERE = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
 

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, ParseError, XMLParser
 
 from tower.cloud.errors import AnswerTooLarge, CloudError
-from tower.pieces import turn
+from tower.reactor.cooperate import turn
 
 #: Most elements in an answer; an instance has about 150, and 4 more for each address of a pod on it.
 ELEMENT_LIMIT = 500_000

@@ -11,13 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.jsonwalk import EACH, Path, walk
+from tower.cloud.http.answer import Answer, shorten
+from tower.cloud.http.json_shape import Shape
+from tower.cloud.http.json_stream import EACH, Path, walk
 from tower.cloud.session import CloudSession
-from tower.cloud.shapes import Shape
 from tower.cloud.token import RefreshedToken
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import in_pieces
 
 #: Most pages of one list, and most things in it.
 PAGE_LIMIT, ITEM_LIMIT = 500, 100_000

@@ -22,8 +22,8 @@ from tower.cloud.azure.machines import (
     read_public,
 )
 from tower.cloud.errors import InstanceNotFound
-from tower.cloud.fanout import describe, fan_out, together
-from tower.pieces import in_pieces
+from tower.cloud.http.fan_out import describe, fan_out, together
+from tower.reactor.cooperate import in_pieces
 
 #: Versions of the APIs.
 COMPUTE = "api-version=2024-07-01"

@@ -15,14 +15,14 @@ from tower.cloud.azure.inventory import COMPUTE, Inventory
 from tower.cloud.azure.keys import VMAccess
 from tower.cloud.azure.machines import Machine, path_of, read_machine, zone_of
 from tower.cloud.azure.tokens import Tokens, read_compute
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError, InstanceNotFound
+from tower.cloud.http.tasks import UnderWay
 from tower.cloud.interfaces import IInstances, Instance, IZones, NodeAddress, Zone
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
-from tower.cloud.underway import UnderWay
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import in_pieces
 
 _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "resourcenotfound"))
 

@@ -9,13 +9,13 @@ from urllib.parse import quote, urlencode
 
 from twisted.internet.task import deferLater
 
-from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
-from tower.cloud.jsonwalk import ANY, EACH, Path, walk
+from tower.cloud.http.answer import Answer, shorten
+from tower.cloud.http.json_shape import Shape, fits
+from tower.cloud.http.json_stream import ANY, EACH, Path, walk
 from tower.cloud.session import CloudSession
-from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
-from tower.pieces import PIECE, in_pieces
+from tower.reactor.cooperate import PIECE, in_pieces
 
 #: As many instances as the API gives in one page; with their metadata, each of which may be large, fewer.
 PAGE_SIZE = 500

@@ -10,8 +10,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.answers import shorten, what_it_says
 from tower.cloud.errors import CloudAnswerError, CloudError
+from tower.cloud.http.answer import shorten, what_it_says
 from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.session import CloudSession
 

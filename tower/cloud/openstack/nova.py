@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
-from tower.cloud.jsonwalk import EACH, Path, walk
+from tower.cloud.http.answer import Answer
+from tower.cloud.http.json_shape import Shape, fits
+from tower.cloud.http.json_stream import EACH, Path, walk
 from tower.cloud.openstack.auth import Login
 from tower.cloud.session import CloudSession
-from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import in_pieces
 
 #: The first microversion that tells a server's flavour by name (Pike, 2017), and the oldest one.
 WANTED = "2.47"
