@@ -29,7 +29,7 @@ from tower.reactor.poller import Poller
 from tower.reactor.process import settle_memory
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
-from tower.v2.acceptor import Reception
+from tower.v2.acceptor import AgentAcceptor
 from tower.websocket.endpoint import AgentEndpoint
 from tower.websocket.subprotocols import TOWER_V2
 
@@ -106,7 +106,7 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
     await clusters.add(CLUSTER)
     key = KeyPair.generate()
     tunnels = Tunnels(reactor, reactor.seconds)
-    reception = Reception(
+    reception = AgentAcceptor(
         sockets, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
     settle_memory()

@@ -32,7 +32,7 @@ from tower.endpoint import DescriptionInvalid, FrontDoorEndpoint, parse_descript
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
 from tower.net.connecting import ConnectFailed
-from tower.streamclient import Way
+from tower.streamclient import FrontDoorAddress
 from twisted.plugins import tower_plugins
 
 SERVER = "https://tower.example.org:8443/clusters/alpha"
@@ -86,12 +86,12 @@ class ConnectTests(SynchronousTestCase):
         """Have an endpoint, and what happens to its protocol."""
         self.clock = Clock()
         self.access = KubeAccess(SERVER, token="t0ken")
-        self.dialled: list[tuple[Way, Deferred[Any]]] = []
+        self.dialled: list[tuple[FrontDoorAddress, Deferred[Any]]] = []
         self.events: list[Any] = []
         self.protocol: type[Protocol] | None = Recorder
         self.endpoint = FrontDoorEndpoint(self.clock, lambda: self.access, "alpha", "pg", self.dial)
 
-    def dial(self, way: Way) -> Deferred[Any]:
+    def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
         """Connect when the test says so."""
         self.dialled.append((way, Deferred()))
         return self.dialled[-1][1]

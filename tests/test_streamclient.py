@@ -15,9 +15,9 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.streamclient import (
     HEAD_LIMIT,
     OPEN_TIMEOUT,
+    FrontDoorAddress,
     Opening,
     StreamNotOpened,
-    Way,
     open_stream,
     upgrade_request,
 )
@@ -25,7 +25,7 @@ from tower.streamclient import (
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
 STATUS = json.dumps({"kind": "Status", "message": "the agent has no target pg"}).encode()
 REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS
-WAY = Way("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
+WAY = FrontDoorAddress("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
 
 
 class OpeningTests(SynchronousTestCase):

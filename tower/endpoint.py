@@ -28,7 +28,7 @@ from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
-from tower.streamclient import StreamNotOpened, Way, open_stream, way_of
+from tower.streamclient import FrontDoorAddress, StreamNotOpened, open_stream, way_of
 from tower.tunnels import Tunnels
 
 _log = Logger()
@@ -83,7 +83,7 @@ class FrontDoorEndpoint:
         load: Callable[[], KubeAccess],
         cluster: str,
         target: str,
-        dial: Callable[[Way], Deferred[Connection]] | None = None,
+        dial: Callable[[FrontDoorAddress], Deferred[Connection]] | None = None,
     ) -> None:
         self._reactor = reactor
         self._load = load
@@ -91,7 +91,7 @@ class FrontDoorEndpoint:
         self._target = target
         self._dial = dial or partial(streamclient.dial, reactor)
 
-    def way(self) -> Way:
+    def way(self) -> FrontDoorAddress:
         """Return how a stream is opened now.
 
         :raise ConfigurationError: the kubeconfig gives no way to the cluster; the text says what would.

@@ -62,7 +62,7 @@ class Conflict(TowerError):
     """The object was changed in between: read it again and retry; answer 409, reason Conflict."""
 
 
-def words(error: BaseException | None) -> str:
+def one_line(error: BaseException | None) -> str:
     """Return what *error* says, in one line of bounded length."""
     return " ".join((str(error) or type(error).__name__).split())[:_LONGEST]
 

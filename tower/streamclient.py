@@ -32,7 +32,7 @@ class StreamNotOpened(TowerError):
 
 
 @frozen
-class Way:
+class FrontDoorAddress:
     """How to open streams to one target.
 
     :ivar request: the head of the request that opens one.
@@ -69,7 +69,7 @@ def upgrade_request(access: KubeAccess, path: str, target: str) -> bytes:
     return "\r\n".join((*lines, "", "")).encode("ascii")
 
 
-def way_of(access: KubeAccess, path: str, target: str, until: float | None = None) -> Way:
+def way_of(access: KubeAccess, path: str, target: str, until: float | None = None) -> FrontDoorAddress:
     """Return the way that *access* gives to *target* of the cluster at *path*.
 
     :raise ConfigurationError: its certificate, key or token cannot be used.
@@ -77,10 +77,10 @@ def way_of(access: KubeAccess, path: str, target: str, until: float | None = Non
     host, port, secure = server_address(access)
     context = tls_context(access) if secure else None
     request = upgrade_request(access, path, target)
-    return Way(host, port, context, access.tls_server_name or host, request, until)
+    return FrontDoorAddress(host, port, context, access.tls_server_name or host, request, until)
 
 
-def dial(reactor: Any, way: Way) -> Deferred[Connection]:
+def dial(reactor: Any, way: FrontDoorAddress) -> Deferred[Connection]:
     """Connect to the proxy of *way*; see `tower.net.connecting.connect`."""
     return connect(reactor, way.host, way.port, tls=way.tls, server_hostname=way.server_name)
 
@@ -152,7 +152,7 @@ class Opening:
             failed(text)
 
 
-def open_stream(stream: Pipe, way: Way, clock: Any) -> Deferred[bytes]:
+def open_stream(stream: Pipe, way: FrontDoorAddress, clock: Any) -> Deferred[bytes]:
     """Ask for the upgrade on a new connection to the proxy of *way*.
 
     :return: fires with what came on the stream already, when *stream* is that stream; it is paused then.

@@ -22,15 +22,15 @@ from tests.integration.programs import LOOPBACK, Program, run
 from tests.trust.test_authorities import PUBLISHED
 from tower.cloud.session import CloudSession
 from tower.clusters import Clusters
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.errors import ConfigurationError, Invalid
-from tower.kube.apiserver import Member, in_cluster_access
+from tower.kube.apiserver import APIServer, in_cluster_access
 from tower.kube.kubeconfig import kubeconfig, load_kubeconfig, read_kubeconfig
 from tower.kube.system_identities import SystemIdentities
 from tower.net.tls import published_authorities
 from tower.net.tls.ca_pinning import NotThePinnedCA, find_authority, key_hash, strict_context
 from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
-from tower.nodes.apiserver import Gate
+from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.store import MemoryStore
 from tower.trust.authorities import given_authority, own_authority
@@ -134,7 +134,7 @@ class EveryPlaceTests(SynchronousTestCase):
         path = self.folder / "config"
         path.write_text(yaml.safe_dump(config))
         self.refused(f"kubeconfig {path}: certificate-authority bundle.crt", lambda: load_kubeconfig(path))
-        self.assertRaises(ConfigurationError, Member.from_kubeconfig, str(path))
+        self.assertRaises(ConfigurationError, APIServer.from_kubeconfig, str(path))
 
     def test_in_cluster(self) -> None:
         """A pod's service account."""
@@ -151,12 +151,12 @@ class EveryPlaceTests(SynchronousTestCase):
     def test_database(self) -> None:
         """A kubeconfig that was stored before: the cluster has no way in, and says why and the cure."""
         store = MemoryStore()
-        accesses = MemberAccesses(store, Vault(Path(self.mktemp())))
+        accesses = MemberCredentials(store, Vault(Path(self.mktemp())))
         clusters = Clusters(store, None, Clock(), accesses)
         self.addCleanup(clusters.stop)
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
-        gate = Gate(
+        gate = MemberAPIServer(
             "beta", Clock(), None, lambda: accesses.get(cluster), identities=SystemIdentities, why_not=""
         )
         gate.renew()

@@ -17,7 +17,7 @@ from tests.fakes.certificates import NOW
 from tests.fakes.members import AUTHORITY, SERVER, SPEC, TOKEN, by_certificate, by_token, jwt, secrets_of
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster, MemberFacts
-from tower.clusters.member_credentials import KIND, LIMIT, MemberAccesses, check_access
+from tower.clusters.member_credentials import KIND, LIMIT, MemberCredentials, check_access
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess
 from tower.store import MemoryStore
@@ -33,7 +33,7 @@ class MemberAccessesTests(SynchronousTestCase):
         """Make both."""
         self.store = MemoryStore()
         self.path = Path(self.mktemp())
-        self.accesses = MemberAccesses(self.store, Vault(self.path))
+        self.accesses = MemberCredentials(self.store, Vault(self.path))
         self.clusters = Clusters(self.store, None, Clock(), self.accesses)
         self.addCleanup(self.clusters.stop)
 
@@ -47,7 +47,7 @@ class MemberAccessesTests(SynchronousTestCase):
         for number, access in enumerate((by_token(), by_certificate(), whole, KubeAccess("http://h:8080"))):
             cluster = self.added(access, f"c{number}")
             self.assertEqual(self.accesses.get(cluster), access)
-            again = MemberAccesses(self.store, Vault(self.path))
+            again = MemberCredentials(self.store, Vault(self.path))
             self.assertEqual(again.get(cluster), access)
 
     def test_token_file(self) -> None:
@@ -191,7 +191,7 @@ class OnDiskTests(TestCase):
         reactor = cast(IReactorFromThreads, global_reactor)
         store = SQLiteStore(reactor, folder / "tower.db")
         self.addCleanup(store.stop)
-        accesses = MemberAccesses(store, Vault(folder / "secrets.key"))
+        accesses = MemberCredentials(store, Vault(folder / "secrets.key"))
         clusters = Clusters(store, None, Clock(), accesses)
         self.addCleanup(clusters.stop)
         kept = {"beta": by_token(), "gamma": by_certificate()}
@@ -210,7 +210,7 @@ class OnDiskTests(TestCase):
     async def test_store_fails(self) -> None:
         """When nothing can be written, neither cluster nor credential is there."""
         store = MemoryStore()
-        accesses = MemberAccesses(store, Vault(self.mktemp()))
+        accesses = MemberCredentials(store, Vault(self.mktemp()))
         clusters = Clusters(store, None, Clock(), accesses)
         await store.stop()
         with self.assertRaises(StoreFailed):

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.members import SERVER, SPEC, by_certificate, by_token
 from tests.store.store_contract import HeldStore
 from tower.clusters import Cluster, Clusters
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.errors import Conflict, Invalid, TowerError
 from tower.kube.kubeconfig import KubeAccess
@@ -26,7 +26,7 @@ class SSHClustersTests(SynchronousTestCase):
         """Make a store without clusters."""
         self.store = HeldStore()
         self.vault = Vault(self.mktemp())
-        self.accesses = MemberAccesses(self.store, self.vault)
+        self.accesses = MemberCredentials(self.store, self.vault)
         self.clusters = Clusters(self.store, range(6000, 6003), Clock(), self.accesses)
         self.addCleanup(self.clusters.stop)
 

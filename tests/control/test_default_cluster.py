@@ -11,10 +11,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
-from tower.clusters.member_credentials import MemberAccesses
-from tower.clusters.ssh_spec import GivenCluster, SSHSpec
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
 from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PLACE
-from tower.control.default_cluster import ensure, read_access
+from tower.control.default_cluster import ensure_default_cluster, read_access
 from tower.control.ssh_options import NodeOptions
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess
@@ -31,12 +31,14 @@ class GivenTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a store."""
         store = MemoryStore()
-        self.accesses = MemberAccesses(store, Vault(f"{self.mktemp()}.key"))
+        self.accesses = MemberCredentials(store, Vault(f"{self.mktemp()}.key"))
         self.clusters = Clusters(store, None, Clock(), self.accesses)
 
     def ensure(self, spec: SSHSpec = SPEC, access: KubeAccess | None = ACCESS) -> Deferred[None]:
         """Have it there."""
-        return Deferred.fromCoroutine(ensure(self.clusters, GivenCluster("default", spec, None), access))
+        return Deferred.fromCoroutine(
+            ensure_default_cluster(self.clusters, DefaultCluster("default", spec, None), access)
+        )
 
     def test_added(self) -> None:
         """At the first start it is added, with its credential."""
@@ -81,11 +83,11 @@ class GivenTests(SynchronousTestCase):
 class ReadingTests(SynchronousTestCase):
     """What is found out at the start of the program."""
 
-    def given(self, content: object = None, spec: SSHSpec = SPEC) -> GivenCluster:
+    def given(self, content: object = None, spec: SSHSpec = SPEC) -> DefaultCluster:
         """Return one with a kubeconfig of this content."""
         path = Path(self.mktemp())
         path.write_text(json.dumps(content))
-        return GivenCluster("default", spec, path if content is not None else None)
+        return DefaultCluster("default", spec, path if content is not None else None)
 
     def kubeconfig(self, server: str = "https://10.0.0.1:6443") -> object:
         """Return one."""

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
 from tower.control.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availability
@@ -95,7 +95,7 @@ class AvailabilityTests(SynchronousTestCase):
         """Add a cluster that is reached by its nodes."""
         bench = self.bench
         vault = Vault(f"{self.mktemp()}.key")
-        clusters = Clusters(bench.store, None, bench.clock, MemberAccesses(bench.store, vault))
+        clusters = Clusters(bench.store, None, bench.clock, MemberCredentials(bench.store, vault))
         access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
         self.successResultOf(clusters.add("gamma", ssh=SSHSpec("core", "/key"), access=access))
         bench.tunnels.explain("gamma", lambda: "No SSH tunnels currently open.")

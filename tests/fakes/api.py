@@ -17,10 +17,10 @@ from tests.fakes.certificates import NOW, authority
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.v1_tokens import V1Tokens
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.nodes.record_files import NodeFiles
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
@@ -122,7 +122,7 @@ class ApiTestCase(SynchronousTestCase):
         clock: Any = self.clock
         self.store = MemoryStore()
         self.vault = Vault(Path(self.mktemp()), clock.seconds)
-        self.accesses = MemberAccesses(self.store, self.vault)
+        self.accesses = MemberCredentials(self.store, self.vault)
         self.clusters = Clusters(self.store, self.ports, clock, self.accesses)
         self.ssh: dict[str, SSHStatus] = {}
         self.credentials = Credentials(self.store, clock, 86400.0)
@@ -180,11 +180,11 @@ class ApiTestCase(SynchronousTestCase):
         """Return the object at *path*."""
         return decoded(self.ask("GET", path, **more))
 
-    def refused(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> Refusal:
+    def refused(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> StatusError:
         """Return the refusal of a request, which must have *code*."""
-        with self.assertRaises(Refusal) as caught:
+        with self.assertRaises(StatusError) as caught:
             self.ask(method, path, body, **more)
-        refusal: Refusal = caught.exception
+        refusal: StatusError = caught.exception
         self.assertEqual(refusal.code, code, str(refusal))
         return refusal
 

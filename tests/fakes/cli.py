@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from tests.fakes.api import ApiTestCase
 from tower.cli import main
-from tower.cli.client import Client
+from tower.cli.client import TowerClient
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
 from tower.kube.status import refusal_of, status_object
 from tower.web.api.dispatch import Call
@@ -77,10 +77,10 @@ class CommandTestCase(ApiTestCase):
         self.connection = FakeConnection(self.answer)
         self.environ: dict[str, str] = {}
 
-    def client(self, access: KubeAccess) -> Client:
+    def client(self, access: KubeAccess) -> TowerClient:
         """Return what calls the API in memory."""
         connection: Any = self.connection
-        return Client(access, lambda: connection)
+        return TowerClient(access, lambda: connection)
 
     def answer(self, method: str, target: str, body: bytes, headers: dict[str, str]) -> FakeResponse:
         """Answer one request as the proxy would."""

@@ -14,7 +14,7 @@ from tests.fakes.pipes import FakePipe
 from tower.errors import ClusterUnreachable
 from tower.net.budget import Budget
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Gateway, Limits
+from tower.web.gateway.gateway import Gateway, RequestLimits
 from tower.web.gateway.request import Request
 from tower.web.outcome import Outcome, Relay
 
@@ -157,7 +157,7 @@ class Kit:
     def __init__(
         self,
         router: Any = None,
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         prefix: bytes = b"/clusters/alpha",
         budget: Budget | None = None,
         scope: bytes = b"",

@@ -27,7 +27,7 @@ def by_token(token: str = TOKEN) -> KubeAccess:
 
 
 def by_certificate(lifetime: float = 3600.0) -> KubeAccess:
-    """Return a way in by a client certificate that ends *lifetime* s after `tests.trust.NOW`."""
+    """Return a way in by a client certificate that ends *lifetime* s after `tests.fakes.certificates.NOW`."""
     issued = authority("clients").client_certificate("tower", (), "", "", lifetime, NOW)
     return KubeAccess(
         SERVER,

@@ -20,9 +20,9 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.connection.messages import REFUSE
 from tower.conch.connection.server import USERAUTH, Server
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
 from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_BANNER,
@@ -30,13 +30,13 @@ from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_REQUEST,
     MSG_USERAUTH_SUCCESS,
 )
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.pipes import Splice
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 
 NODE = Node("192.0.2.7", 22, name="n1")
 EVERY_SIGNATURE = b",".join(name for names in SIGNATURES.values() for name in names)
@@ -70,14 +70,14 @@ class NodeAuth(SSHService):
         far = self._far
         transport: Any = self.transport
         assert messageNum == MSG_USERAUTH_REQUEST
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         user, _, method, signed = fields.string(), fields.string(), fields.string(), fields.boolean()
         algorithm, blob = fields.string(), fields.string()
         assert (method, signed) == (_PK_AUTH, True)
         data = NS(transport.sessionID) + bytes((MSG_USERAUTH_REQUEST,)) + fields.before()
         signature = fields.string()
         key = Key.fromString(blob)
-        good = key.verify(signature, data) and Fields(signature).string() == algorithm
+        good = key.verify(signature, data) and MessageReader(signature).string() == algorithm
         line = key.toString("openssh") + b"\n"
         far.asked.append(Asked(user.decode(), algorithm, line, good))
         for text in far.greetings:
@@ -94,10 +94,10 @@ class NodeAuth(SSHService):
 class NodeServer(Server):
     """The server's end."""
 
-    tunnel: Tunnel
+    tunnel: SSHTunnel
 
     def __init__(self, far: FarNode, clock: Clock) -> None:
-        super().__init__(clock, HOST_KEY, 0.0, Limits())
+        super().__init__(clock, HOST_KEY, 0.0, TransportLimits())
         self._far = far
         self.supportedPublicKeys = list(far.host_key_algorithms)
         self.ourVersionString = far.version
@@ -173,7 +173,7 @@ class FarNode:
         near.other, far.other = far, near
         self.pipes += [near, far]
         server = NodeServer(self, self.clock)
-        server.tunnel = Tunnel(self.clock, far, server, BARE, BARE)
+        server.tunnel = SSHTunnel(self.clock, far, server, UNFRAMED, UNFRAMED)
         server.tunnel.start()
         self.servers.append(server)
         return succeed(near)
@@ -187,7 +187,7 @@ class FarNode:
         **named: Any,
     ) -> NodeTunnel:
         """Return a tunnel to it, not opened yet."""
-        login = Login(user, lambda: key, host_keys or AnyHostKey())
+        login = NodeLogin(user, lambda: key, host_keys or AnyHostKey())
         return NodeTunnel(
             self.clock,
             self.clock,
@@ -219,7 +219,7 @@ class FarNode:
     def echo(self, incoming: Incoming) -> Channel:
         """Connect a channel to itself."""
         assert incoming.kind == b"direct-tcpip"
-        fields = Fields(incoming.data)
+        fields = MessageReader(incoming.data)
         self.wanted.append((fields.string().decode(), fields.number()))
         channel = incoming.accept()
         channel.receiver = Splice(channel, channel)

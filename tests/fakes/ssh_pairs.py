@@ -12,7 +12,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.transport import SecureTransport
 from tower.errors import Unauthorized
 from tower.v2.hello import AgentHello
@@ -148,8 +148,8 @@ class Pair(Ends):
         token: str | None = None,
         pinned: tuple[str, ...] = (HOST_KEY.fingerprint,),
         host_keys: tuple[KeyPair, ...] = (HOST_KEY,),
-        limits: Limits | None = None,
-        client_limits: Limits | None = None,
+        limits: TransportLimits | None = None,
+        client_limits: TransportLimits | None = None,
         keepalive: float = 0.0,
     ) -> None:
         self.clock = Clock()

@@ -12,9 +12,9 @@ from tests.fakes.receivers import Recorder
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
-from tower.conch.transport.limits import Limits
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.pipes import Buffer, Receiver
 from tower.v2.hello import AgentHello
@@ -137,9 +137,9 @@ class TunnelEnd:
     def __init__(self, clock: Clock, ssh: Any, *, server: bool, frames: bool) -> None:
         self.pipe = MemoryPipe()
         self.ssh = ssh
-        reader = FrameReader(from_client=server) if frames else BARE
-        writer = FrameWriter(to_server=not server) if frames else BARE
-        self.tunnel = Tunnel(clock, self.pipe, ssh, reader, writer)
+        reader = FrameReader(from_client=server) if frames else UNFRAMED
+        writer = FrameWriter(to_server=not server) if frames else UNFRAMED
+        self.tunnel = SSHTunnel(clock, self.pipe, ssh, reader, writer)
         self.budget = Budget(64 << 20)
         self.incoming: list[Incoming] = []
         self.lost: Exception | None = None
@@ -174,7 +174,7 @@ class TunnelPair:
         *,
         cipher: bytes | None = None,
         frames: bool = True,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
         cut: tuple[int, ...] = (1 << 20,),
         start: bool = True,
     ) -> None:

@@ -1,4 +1,4 @@
-"""The proxy's end for old agents, and an old agent, in memory; see `tests.conch.pairs`."""
+"""The proxy's end for old agents, and an old agent, in memory; see `tests.fakes.ssh_pairs`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from tests.fakes.ssh_pairs import HOST_KEY, Ends
 from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
     MSG_USERAUTH_FAILURE,
@@ -78,7 +78,7 @@ class OldAgent(Client):
     answers: ClassVar[Mapping[bytes, Answer]] = {}
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, 0.0, Limits(handshake=1e6))
+        super().__init__(clock, 0.0, TransportLimits(handshake=1e6))
         self.auth = self.asks = OldAuth(self)
 
     def mistrust(self, seen: bytes) -> PeerError | None:
@@ -111,7 +111,7 @@ class OldPair(Ends):
     :ivar refused: why the proxy let nobody in.
     """
 
-    def __init__(self, *, limits: Limits | None = None, keepalive: float = 0.0) -> None:
+    def __init__(self, *, limits: TransportLimits | None = None, keepalive: float = 0.0) -> None:
         self.clock = Clock()
         self.gate = Gate()
         self.server = V1ServerTransport(self.clock, HOST_KEY, self.gate, keepalive=keepalive, limits=limits)

@@ -14,7 +14,7 @@ from twisted.conch.ssh.service import SSHService
 from tower.conch.connection.global_requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
 from tower.conch.connection.server import Server
 from tower.conch.transport.keys import ED25519, KeyPair, fingerprint
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.signatures import ECDSA_P256
 from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_BANNER,
@@ -76,7 +76,7 @@ class OldProxyEnd(Server):
     wanted_version = re.compile(rb"SSH-kubesphere-v1-client")
 
     def __init__(self, clock: Any, reply: Reply = ACCEPTED, key: Key | KeyPair = ECDSA_KEY) -> None:
-        super().__init__(clock, OLD_KEY, 0.0, Limits())
+        super().__init__(clock, OLD_KEY, 0.0, TransportLimits())
         self._key: Any = key.conch_key if isinstance(key, KeyPair) else key
         self.supportedPublicKeys = [ED25519 if isinstance(key, KeyPair) else ECDSA_P256]
         self.auth = _Auth(self)

@@ -16,8 +16,8 @@ from tests.fuzz.engine import Broken, Target
 from tests.fuzz.ssh import LONG, listen
 from tests.fuzz.wire import recorded, records
 from tower.conch.transport.keys import ED25519
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import TowerError
 
 
@@ -41,7 +41,7 @@ class Liar(FarNode):
         self.pipes += [near, far]
         server = NodeServer(self, self.clock)
         listen(server, self.change)
-        server.tunnel = Tunnel(self.clock, far, server, BARE, BARE)
+        server.tunnel = SSHTunnel(self.clock, far, server, UNFRAMED, UNFRAMED)
         server.tunnel.start()
         self.servers.append(server)
         return succeed(near)

@@ -17,7 +17,7 @@ from tests.holes.agentkit import Handshake
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_TOKEN, UPGRADE, MemoryTower
 from tower.conch.connection.channel_open import Incoming
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.pipes import Pipe
 from tower.net.tls.client_certificate import load_pair
@@ -157,7 +157,7 @@ class MemoryOldAgent:
     :param config: what it says in place of a good config.
     :ivar dialled: what it was asked to dial.
     :ivar servers: what it reached.
-    :ivar reach: makes what it reaches: a `SecureServer`, a `tests.pipes.FakePipe`, or an error.
+    :ivar reach: makes what it reaches: a `SecureServer`, a `tests.fakes.pipes.FakePipe`, or an error.
     :ivar refused: the text with which it was refused, as it reads it; None while there is none.
     :ivar registered: whether it takes itself for connected.
     """
@@ -180,7 +180,7 @@ class MemoryOldAgent:
         self.registered = False
         self.ssh = _Client(tower.machine, self.config.encode() if config is None else config)
         self.line: Line = tower.line()
-        self.tunnel = Tunnel(
+        self.tunnel = SSHTunnel(
             tower.machine, self.line, self.ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
         self.ssh.answer.addCallbacks(self._answered, self._not_answered)

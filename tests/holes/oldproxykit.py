@@ -15,8 +15,8 @@ from tests.holes.machinekit import Line, run_dry
 from tests.holes.towerkit import KEEPALIVE, UPGRADE
 from tower.agent import Options
 from tower.conch.connection.channel import Channel
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.kube.apiserver import Member
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.kube.apiserver import APIServer
 from tower.kube.kubeconfig import KubeAccess
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.net.budget import Budget
@@ -54,7 +54,7 @@ class MemoryOldProxy:
         self.lines: list[Line] = []
         self.reply = reply
         self.end: OldProxyEnd
-        self.tunnel: Tunnel
+        self.tunnel: SSHTunnel
 
     def line(self) -> Line:
         """Have an agent connect; return its end."""
@@ -67,7 +67,7 @@ class MemoryOldProxy:
     def _serve(self, line: Line) -> None:
         line.send(SWITCHED)
         self.end = end = OldProxyEnd(self.clock, self.reply)
-        self.tunnel = tunnel = Tunnel(
+        self.tunnel = tunnel = SSHTunnel(
             self.clock, line, end, FrameReader(from_client=True), FrameWriter(to_server=False)
         )
         end.before_reply = lambda: tunnel.open_up("alpha", "", "", 0.0, Budget(32 << 20))
@@ -115,7 +115,7 @@ class OldWayAgent(MemoryAgent):
         self._begin()
         self._proxy = proxy
         found = access or (lambda: KubeAccess(server=SERVER, token="agents-own-token", insecure=True))
-        self.member = Member(found, service)
+        self.member = APIServer(found, service)
         self.outgoing_v1 = V1Outgoing(proxy.clock, connect=self._connect)
         self.old = V1Uplink(
             proxy.clock,

@@ -29,7 +29,7 @@ from tower.net.budget import Budget
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 
 reactor: Any = _reactor
 
@@ -122,7 +122,7 @@ class CloudNodeTestCase(TestCase):
 
     async def lets_in(self, key: Path) -> bool:
         """Log in by a tunnel of Tower's; tell whether that worked."""
-        login = Login(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
+        login = NodeLogin(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
         node = Node(self.node.host, self.node.port)
         tunnel = NodeTunnel(reactor, reactor, node, login, Budget(MIB), epoch=time.time)
         try:

@@ -27,7 +27,7 @@ from tower.nodes.health import kubelet_health
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.host_keys import AnyHostKey
 from tower.nodes.tunneler import SSHTunneler
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 from tower.nodes.tunnels.tunnels import CHECK_TIMEOUT, HEALTH_PERIOD, NodeTunnels
 from tower.reactor.poller import Poller
 from tower.reactor.process import raise_file_limit, settle_memory
@@ -69,7 +69,7 @@ class Fleet:
         clock = FastClock(reactor)
         poller, wheel, budget = Poller(reactor), Wheel(reactor), Budget(64 << 20)
         key = ClientKey(Ed25519PrivateKey.generate())
-        login = Login("joe", lambda: key, AnyHostKey())
+        login = NodeLogin("joe", lambda: key, AnyHostKey())
         self._look = kubelet_health("http://127.0.0.1:10255/healthz", reactor)
         self.tunnels = NodeTunnels(
             clock,

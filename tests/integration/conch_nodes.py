@@ -15,8 +15,8 @@ from tests.fakes.ssh_node import FarNode, NodeServer
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import ED25519
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.connection import Connection
 from tower.net.listening import listen
 from tower.net.pipes import Receiver
@@ -72,7 +72,7 @@ class Nodes(FarNode):
 
     def _accept(self, connection: Connection) -> Receiver:
         server = NodeServer(self, self._wheel)  # type: ignore[arg-type]
-        server.tunnel = Tunnel(self._poller, connection, server, BARE, BARE)
+        server.tunnel = SSHTunnel(self._poller, connection, server, UNFRAMED, UNFRAMED)
         server.tunnel.start()
         return connection.receiver
 

@@ -29,7 +29,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.keys import fingerprint
-from tower.conch.transport.limits import HandshakeTimeout, Limits
+from tower.conch.transport.limits import HandshakeTimeout, TransportLimits
 from tower.errors import StreamRefused, TunnelLost
 from tower.net.budget import Budget
 from tower.net.connecting import connect
@@ -43,14 +43,14 @@ from tower.nodes.ssh.command import run_ssh_command
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 
 reactor: Any = _reactor
 
 LOOPBACK_6 = "::1"
 DATA = random.Random(6).randbytes(8 * MIB)
 EVERY_TYPE = ("ed25519", "ecdsa", "ecdsa384", "ecdsa521", "rsa")
-OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+OFTEN = TransportLimits(handshake=30, rekey_bytes=MIB)
 UNANSWERED = 3  # keepalives after which sshd gives us up
 RESOLVED = 60.0  # s for a name that is none, where nobody answers for it
 
@@ -119,11 +119,11 @@ class NodeTestCase(TestCase):
         return server
 
     def tunnel(
-        self, server: Sshd, *, limits: Limits | None = None, blind: bool = False, **named: Any
+        self, server: Sshd, *, limits: TransportLimits | None = None, blind: bool = False, **named: Any
     ) -> NodeTunnel:
         """Return a tunnel to *server*, not opened."""
         host_keys = AnyHostKey() if blind else KnownHosts(self.known)
-        login = Login(server.user, lambda: ClientKey.load(self.key), host_keys)
+        login = NodeLogin(server.user, lambda: ClientKey.load(self.key), host_keys)
 
         def dial(host: str, port: int) -> Deferred[Connection]:
             return connect(reactor, host, port).addCallback(self._note)

@@ -33,7 +33,7 @@ from tests.integration.ssh_ends import (
 from tests.integration.ssh_programs import Program
 from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.listening import listen
 from tower.net.pipes import Splice
@@ -44,8 +44,8 @@ SSH = shutil.which("ssh")
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 EXCHANGES = (b"curve25519-sha256", b"curve25519-sha256@libssh.org")
 DATA = random.Random(1).randbytes(16 * MIB)
-ROOMY = Limits(handshake=30)
-OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+ROOMY = TransportLimits(handshake=30)
+OFTEN = TransportLimits(handshake=30, rekey_bytes=MIB)
 UNANSWERED = 3  # keepalives after which ssh gives us up
 
 
@@ -87,7 +87,7 @@ class ClientTests(FolderTestCase):
         self.key = KeyPair.generate()
         self.key_file = self.write("key", self.key.to_openssh())
 
-    def proxy(self, limits: Limits, keepalive: float = KEEPALIVE) -> Proxy:
+    def proxy(self, limits: TransportLimits, keepalive: float = KEEPALIVE) -> Proxy:
         """Start a proxy that knows the key."""
         proxy = Proxy(reactor, limits, keepalive)
         self.addCleanup(lambda: Deferred.fromCoroutine(proxy.stop()))

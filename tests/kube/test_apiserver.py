@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.net.tls.test_ca_pinning import family, issue, pem, server_context
 from tower.errors import ConfigurationError
-from tower.kube.apiserver import Member, client_context, in_cluster_access
+from tower.kube.apiserver import APIServer, client_context, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.tls.session import TLSSession
 from tower.trust.pki import pem_of_key
@@ -55,11 +55,11 @@ class MemberTests(SynchronousTestCase):
     def wrong(self, *arguments: Any, service: str = "") -> str:
         """Return what is said about a kubeconfig that cannot be used."""
         path = self.kubeconfig(*arguments)
-        return str(self.assertRaises(ConfigurationError, Member.from_kubeconfig, path, service))
+        return str(self.assertRaises(ConfigurationError, APIServer.from_kubeconfig, path, service))
 
     def test_token(self) -> None:
         """Address, host field and token come from the kubeconfig."""
-        member = Member.from_kubeconfig(self.kubeconfig())
+        member = APIServer.from_kubeconfig(self.kubeconfig())
         self.assertEqual((member.host, member.port, member.upstream().prefix), ("10.0.0.1", 6443, b""))
         self.assertEqual(member.upstream().host_line, b"Host: 10.0.0.1:6443\r\n")
         self.assertEqual(member.address, "10.0.0.1:6443")
@@ -75,43 +75,44 @@ class MemberTests(SynchronousTestCase):
             "client-key": str(self.write("c.key", pem_of_key(key)).absolute()),
             "tokenFile": str(self.write("token", b"s3cret\n").absolute()),
         }
-        member = Member.from_kubeconfig(self.kubeconfig({"insecure-skip-tls-verify": True}, files))
+        member = APIServer.from_kubeconfig(self.kubeconfig({"insecure-skip-tls-verify": True}, files))
         material = member.material
         self.assertEqual((material.certificate, material.key), (pem(leaf), pem_of_key(key)))
         self.assertEqual((material.authority, material.token, material.insecure), (None, b"s3cret", True))
         self.assertNotIn("s3cret", repr(material))
         self.assertNotIn("PRIVATE", repr(material))
-        material = Member.from_kubeconfig(self.kubeconfig()).material
+        material = APIServer.from_kubeconfig(self.kubeconfig()).material
         self.assertEqual((material.certificate, material.key, material.token), (b"", b"", b"s3cret"))
 
     def test_address(self) -> None:
         """Default ports, IPv6 and a path in the URL."""
-        member = Member.from_kubeconfig(self.kubeconfig({"server": "https://[fd00::1]/k8s/c-1/"}))
+        member = APIServer.from_kubeconfig(self.kubeconfig({"server": "https://[fd00::1]/k8s/c-1/"}))
         self.assertEqual((member.host, member.port, member.upstream().prefix), ("fd00::1", 443, b"/k8s/c-1"))
         self.assertEqual(member.upstream().host_line, b"Host: [fd00::1]\r\n")
         self.assertEqual(member.address, "[fd00::1]/k8s/c-1")
 
     def test_server_name(self) -> None:
         """The name to verify may differ from the address."""
-        member = Member.from_kubeconfig(self.kubeconfig({"tls-server-name": "kubernetes"}))
+        member = APIServer.from_kubeconfig(self.kubeconfig({"tls-server-name": "kubernetes"}))
         self.assertEqual((member.host, member.server_name), ("10.0.0.1", "kubernetes"))
 
     def test_service(self) -> None:
         """--kubernetes-service goes before the server's address, all else stays."""
         path = self.kubeconfig({"server": "https://10.0.0.1:6443/prefix"})
-        member = Member.from_kubeconfig(path, "kubernetes.default.svc")
+        member = APIServer.from_kubeconfig(path, "kubernetes.default.svc")
         self.assertEqual((member.host, member.port), ("kubernetes.default.svc", 443))
         self.assertEqual(
             (member.server_name, member.upstream().prefix), ("kubernetes.default.svc", b"/prefix")
         )
         self.assertEqual(
-            Member.from_kubeconfig(path, "[fd00::1]:6443").upstream().host_line, b"Host: [fd00::1]:6443\r\n"
+            APIServer.from_kubeconfig(path, "[fd00::1]:6443").upstream().host_line,
+            b"Host: [fd00::1]:6443\r\n",
         )
         self.assertIn("'a b'", self.wrong(service="a b"))
 
     def test_plain_http(self) -> None:
         """A server without TLS is used as long as no token would show."""
-        member = Member.from_kubeconfig(self.kubeconfig({"server": "http://127.0.0.1:8001"}, {}))
+        member = APIServer.from_kubeconfig(self.kubeconfig({"server": "http://127.0.0.1:8001"}, {}))
         self.assertIsNone(member.tls)
         self.assertEqual((member.upstream().credential_line, len(member.warnings)), (b"", 1))
         self.assertIn("https", self.wrong({"server": "http://127.0.0.1:8001"}))
@@ -127,7 +128,7 @@ class MemberTests(SynchronousTestCase):
 
     def test_insecure(self) -> None:
         """An unverified server is warned about."""
-        member = Member.from_kubeconfig(self.kubeconfig({"insecure-skip-tls-verify": True}))
+        member = APIServer.from_kubeconfig(self.kubeconfig({"insecure-skip-tls-verify": True}))
         assert member.tls is not None
         self.assertEqual(member.tls.verify_mode, ssl.CERT_NONE)
         self.assertIn("insecure", member.warnings[0])
@@ -143,13 +144,13 @@ class MemberTests(SynchronousTestCase):
 
     def test_repr(self) -> None:
         """No secret shows."""
-        member = Member.from_kubeconfig(self.kubeconfig())
+        member = APIServer.from_kubeconfig(self.kubeconfig())
         self.assertNotIn("s3cret", repr(member) + repr(vars(member)))
 
     def test_token_file(self) -> None:
         """A rotated token file is followed; line ends around the token do not count."""
         path = self.write("token", "one\n")
-        member = Member.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token", "token": "other"}))
+        member = APIServer.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token", "token": "other"}))
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
         self.assertFalse(member.refresh())
         self.write("token", " two \n\n")
@@ -163,7 +164,7 @@ class MemberTests(SynchronousTestCase):
     def test_bad_rotation(self) -> None:
         """What cannot be used is logged once, and what was stays until there is something good again."""
         self.write("token", "one")
-        member = Member.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token"}))
+        member = APIServer.from_kubeconfig(self.kubeconfig({}, {"tokenFile": "token"}))
         events: list[LogEvent] = []
         observer = cast(ILogObserver, events.append)
         globalLogPublisher.addObserver(observer)
@@ -173,7 +174,7 @@ class MemberTests(SynchronousTestCase):
         self.assertFalse(member.refresh())
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
         self.assertEqual(
-            len([e for e in events if e.get("log_namespace") == "tower.kube.apiserver.Member"]), 1
+            len([e for e in events if e.get("log_namespace") == "tower.kube.apiserver.APIServer"]), 1
         )
         self.write("token", "two")
         self.assertTrue(member.refresh())
@@ -187,7 +188,7 @@ class MemberTests(SynchronousTestCase):
 
     def test_edited_kubeconfig(self) -> None:
         """A changed kubeconfig is followed; the TLS context stays while its material does."""
-        member = Member.from_kubeconfig(self.kubeconfig())
+        member = APIServer.from_kubeconfig(self.kubeconfig())
         context = member.tls
         self.kubeconfig({"server": "https://10.0.0.2:6443"})
         self.assertTrue(member.refresh())
@@ -205,7 +206,7 @@ class MemberTests(SynchronousTestCase):
         self.write("client.crt", pem(certificate))
         self.write("client.key", private)
         user = {"client-certificate": "client.crt", "client-key": "client.key"}
-        member = Member.from_kubeconfig(self.kubeconfig({}, user))
+        member = APIServer.from_kubeconfig(self.kubeconfig({}, user))
         context = member.tls
         self.assertEqual((member.upstream().credential_line, member.warnings), (b"", []))
         certificate, key = issue("agent")
@@ -221,7 +222,7 @@ class MemberTests(SynchronousTestCase):
         self.write("ca.crt", pem(family()[0][0]))
         self.write("token", "one")
         environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-        member = Member(lambda: in_cluster_access(environ, self.directory))
+        member = APIServer(lambda: in_cluster_access(environ, self.directory))
         self.assertEqual((member.host, member.port), ("fd00::1", 6443))
         self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer one\r\n")
         self.write("token", "two")

@@ -16,7 +16,7 @@ from twisted.web.http import HTTPChannel, HTTPFactory, Request
 from tests.fakes.pipes import FakePipe
 from tower.errors import Invalid, StreamRefused
 from tower.escaping import LONGEST_SAID
-from tower.kube.client import PAGE, MemberAPI, MemberAPIError
+from tower.kube.client import PAGE, APIClient, MemberAPIError
 from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"
@@ -112,9 +112,9 @@ class MemberAPICase(SynchronousTestCase):
         self.member = Member()
         self.api = self.make()
 
-    def make(self, **options: Any) -> MemberAPI:
+    def make(self, **options: Any) -> APIClient:
         """Return what is tested."""
-        return MemberAPI(self.member.clock, self.member.open, FakeUpstream, **options)
+        return APIClient(self.member.clock, self.member.open, FakeUpstream, **options)
 
     def ask(self, asking: Any) -> Deferred[Any]:
         """Ask, and have it answered."""
@@ -232,7 +232,7 @@ class MemberAPITests(MemberAPICase):
         async def refuse() -> Pipe:
             raise StreamRefused("refused", "connect failed")
 
-        api = MemberAPI(self.member.clock, refuse, FakeUpstream)
+        api = APIClient(self.member.clock, refuse, FakeUpstream)
         self.assertEqual(str(self.fails(api.get(NODES))), "GET /api/v1/nodes: no answer: connect failed")
 
     def test_too_late(self) -> None:
@@ -252,7 +252,7 @@ class MemberAPITests(MemberAPICase):
         def never() -> Awaitable[Pipe]:
             return Deferred(lambda _: given_up.append(True))
 
-        asking = Deferred.fromCoroutine(MemberAPI(self.member.clock, never, FakeUpstream).get(NODES))
+        asking = Deferred.fromCoroutine(APIClient(self.member.clock, never, FakeUpstream).get(NODES))
         self.member.clock.advance(15)
         self.failureResultOf(asking, MemberAPIError)
         self.assertEqual(given_up, [True])

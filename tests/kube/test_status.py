@@ -17,7 +17,7 @@ from tower.errors import (
     TowerError,
     Unauthorized,
 )
-from tower.kube.status import Refusal, refusal_of, status_line, status_object, status_response
+from tower.kube.status import StatusError, refusal_of, status_line, status_object, status_response
 
 
 class StatusTests(SynchronousTestCase):
@@ -26,7 +26,7 @@ class StatusTests(SynchronousTestCase):
     def test_object(self) -> None:
         """The object is a v1 Status whose message ends with the request id."""
         self.assertEqual(
-            status_object(Refusal(403, "not for you", details={"name": "alpha"}), "1f"),
+            status_object(StatusError(403, "not for you", details={"name": "alpha"}), "1f"),
             {
                 "kind": "Status",
                 "apiVersion": "v1",
@@ -53,7 +53,7 @@ class StatusTests(SynchronousTestCase):
             ("metadata.name: required: a name", "metadata.name", "required: a name"),
             ("cluster name 'A': must be lower case", "clusters", "cluster name 'A': must be lower case"),
         ):
-            status = status_object(Refusal(422, text, details={"kind": "clusters", "name": "beta"}), "1f")
+            status = status_object(StatusError(422, text, details={"kind": "clusters", "name": "beta"}), "1f")
             cause, request = status["details"]["causes"]
             self.assertEqual(cause, {"reason": "FieldValueInvalid", "message": message, "field": field})
             self.assertEqual(request["message"], "1f")
@@ -61,7 +61,7 @@ class StatusTests(SynchronousTestCase):
 
     def test_without_details(self) -> None:
         """What is not there is left out."""
-        self.assertNotIn("details", status_object(Refusal(404, "x")))
+        self.assertNotIn("details", status_object(StatusError(404, "x")))
 
     def test_errors(self) -> None:
         """The second level of the error tree decides the code."""
@@ -85,14 +85,14 @@ class StatusTests(SynchronousTestCase):
 
     def test_refusal_is_itself(self) -> None:
         """A refusal says itself what it is."""
-        refusal = Refusal(418, "tea")
+        refusal = StatusError(418, "tea")
         self.assertIs(refusal_of(refusal), refusal)
         self.assertEqual(refusal.reason, "Unknown")
 
     def test_response(self) -> None:
         """The answer is complete and framed."""
         answer = status_response(
-            Refusal(429, "slow", details={"retryAfterSeconds": 3}), "1f", close=True, extra=b"Date: x\r\n"
+            StatusError(429, "slow", details={"retryAfterSeconds": 3}), "1f", close=True, extra=b"Date: x\r\n"
         )
         head, _, body = answer.partition(b"\r\n\r\n")
         lines = head.split(b"\r\n")
@@ -104,21 +104,23 @@ class StatusTests(SynchronousTestCase):
 
     def test_unauthorized(self) -> None:
         """A 401 says how to authenticate (RFC 9110 section 15.5.2)."""
-        self.assertIn(b"\r\nWWW-Authenticate: Bearer", status_response(Refusal(401, "who?")))
+        self.assertIn(b"\r\nWWW-Authenticate: Bearer", status_response(StatusError(401, "who?")))
 
     def test_without_body(self) -> None:
         """The answer to a HEAD tells the length of the body it does not have."""
-        answer = status_response(Refusal(404, "x"), without_body=True)
+        answer = status_response(StatusError(404, "x"), without_body=True)
         self.assertTrue(answer.endswith(b"\r\n\r\n"))
         self.assertNotIn(b"Content-Length: 0", answer)
 
     def test_line_ends_in_names(self) -> None:
         """Text of users stays within JSON."""
-        self.assertEqual(status_response(Refusal(404, "a\r\nSet-Cookie: b")).count(b"Set-Cookie: b\r\n"), 0)
+        self.assertEqual(
+            status_response(StatusError(404, "a\r\nSet-Cookie: b")).count(b"Set-Cookie: b\r\n"), 0
+        )
 
     def test_escaped(self) -> None:
         """A message is fit for terminals and logs, as it is sent and as clients print it."""
-        refusal = Refusal(422, "spec.a: no \x9b31m\u2028\r\n\x7f", details={"name": "x\x7f\x9b"})
+        refusal = StatusError(422, "spec.a: no \x9b31m\u2028\r\n\x7f", details={"name": "x\x7f\x9b"})
         self.assertEqual(str(refusal), r"spec.a: no \x9b31m\u2028\r\n\x7f")
         self.assertEqual(refusal.message, str(refusal))
         body = status_response(refusal, "1f").partition(b"\r\n\r\n")[2].decode().removesuffix("\n")

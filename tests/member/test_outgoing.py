@@ -15,7 +15,6 @@ from tests.member.test_unfinished_heads import FakeStream
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.tunnel.tunnel import STREAM
 from tower.errors import StreamRefused, TunnelLost
-from tower.kube.apiserver import Member
 from tower.kube.head_policy import HeadPolicy
 from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.member.targets import Targets
@@ -35,7 +34,7 @@ class FakeMember:
     server_name: str = "kubernetes"
 
 
-class APIServer:
+class FakeAPIServer:
     """What a head needs to know of it."""
 
     prefix = b""
@@ -43,10 +42,10 @@ class APIServer:
     credential_line = b"Authorization: Bearer s3cret\r\n"
 
 
-_API_SERVER = APIServer()
+_API_SERVER = FakeAPIServer()
 
 
-def api_server() -> APIServer:
+def api_server() -> FakeAPIServer:
     """Return it, always the same."""
     return _API_SERVER
 
@@ -84,7 +83,7 @@ class OutgoingTests(SynchronousTestCase):
         member = FakeMember()
         self.outgoing = Outgoing(
             self.clock,
-            cast(Member, member),
+            cast(APIServer, member),
             HeadPolicy(api_server),
             Targets([Target("db", "10.0.0.5", 5432)]),
             Budget(1 << 20),

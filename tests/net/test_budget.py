@@ -1,4 +1,4 @@
-"""Tests of `tower.net.budget`: what strangers may keep; for the rest see `tests.conch.test_window`."""
+"""Tests of `tower.net.budget`: what strangers may keep; for the rest see `tests.conch.connection.test_window`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of pipe is held to the contract in `tests.pipecontract`."""
+"""Every kind of pipe is held to the contract in `tests.net.pipe_contract`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionP
 from tests.fakes.pipes import FakePipe
 from tower.errors import ConfigurationError
 from tower.net.connecting import ConnectFailed
-from tower.net.proxied_endpoints import Ways
+from tower.net.proxied_endpoints import ProxiedEndpoints
 
 PROXY = "http://jane:secret@squid.example:3128"
 
@@ -38,7 +38,7 @@ class WaysTests(SynchronousTestCase):
 
     def ask(self, url: str, **environ: str) -> Deferred[Any]:
         """Ask for something."""
-        ways = Ways(self.reactor, BrowserLikePolicyForHTTPS(), 7.0, environ, self.reach)
+        ways = ProxiedEndpoints(self.reactor, BrowserLikePolicyForHTTPS(), 7.0, environ, self.reach)
         pool = HTTPConnectionPool(self.reactor, persistent=False)
         agent: Any = Agent.usingEndpointFactory(self.reactor, ways, pool)
         asking: Deferred[Any] = agent.request(b"GET", url.encode("ascii"))

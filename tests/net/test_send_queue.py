@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.net.send_queue import Backlog
+from tower.net.send_queue import SendQueue
 
 
 class BacklogTests(SynchronousTestCase):
@@ -18,7 +18,7 @@ class BacklogTests(SynchronousTestCase):
     )
     def test_in_order(self, pieces: list[bytes], counts: list[int]) -> None:
         """What goes is what came, in that order, in whatever pieces; the size is always known."""
-        backlog = Backlog()
+        backlog = SendQueue()
         for piece in pieces:
             backlog.add(piece)
         got, whole = b"", b"".join(pieces)
@@ -33,7 +33,7 @@ class BacklogTests(SynchronousTestCase):
 
     def test_copies(self) -> None:
         """What is kept is a copy."""
-        backlog, data = Backlog(), bytearray(b"bytes")
+        backlog, data = SendQueue(), bytearray(b"bytes")
         backlog.add(memoryview(data))
         data[:] = b"other"
         self.assertEqual(backlog.first(), b"bytes")

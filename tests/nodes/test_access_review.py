@@ -11,10 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.errors import ClusterUnreachable
 from tower.kube.client import MemberAPIError
-from tower.kube.status import Refusal
-from tower.nodes.access_review import HOLDS, KEPT, REVIEWS, NodeReview, Question, subresource_of
+from tower.kube.status import StatusError
+from tower.nodes.access_review import HOLDS, KEPT, REVIEWS, AccessReview, NodeReview, subresource_of
 
-JANE = Question("jane", ("dev", "ops"), "n1", "get", "stats")
+JANE = AccessReview("jane", ("dev", "ops"), "n1", "get", "stats")
 
 
 class FakeAPI:
@@ -75,21 +75,21 @@ class NodeReviewTests(SynchronousTestCase):
         self.clock, self.api = Clock(), FakeAPI()
         self.review = NodeReview(self.clock, self.api, "beta")
 
-    def ask(self, question: Question = JANE) -> None:
+    def ask(self, question: AccessReview = JANE) -> None:
         """Ask, and be let."""
         asking = self.review(question)
         if asking is not None:
             self.successResultOf(asking)
 
-    def refused(self, question: Question = JANE) -> Refusal:
+    def refused(self, question: AccessReview = JANE) -> StatusError:
         """Ask, and be refused."""
         try:
             asking = self.review(question)
-        except Refusal as e:
+        except StatusError as e:
             return e
         assert asking is not None
-        error = self.failureResultOf(asking, Refusal).value
-        assert isinstance(error, Refusal)
+        error = self.failureResultOf(asking, StatusError).value
+        assert isinstance(error, StatusError)
         return error
 
     def test_question(self) -> None:
@@ -180,21 +180,21 @@ class NodeReviewTests(SynchronousTestCase):
         """What was said to one holds for nobody else, and for no other node, verb or part."""
         self.ask()
         for other in (
-            Question("june", ("dev", "ops"), "n1", "get", "stats"),
-            Question("jane", ("dev",), "n1", "get", "stats"),
-            Question("jane", ("dev", "ops"), "n2", "get", "stats"),
-            Question("jane", ("dev", "ops"), "n1", "create", "stats"),
-            Question("jane", ("dev", "ops"), "n1", "get", "proxy"),
+            AccessReview("june", ("dev", "ops"), "n1", "get", "stats"),
+            AccessReview("jane", ("dev",), "n1", "get", "stats"),
+            AccessReview("jane", ("dev", "ops"), "n2", "get", "stats"),
+            AccessReview("jane", ("dev", "ops"), "n1", "create", "stats"),
+            AccessReview("jane", ("dev", "ops"), "n1", "get", "proxy"),
         ):
             self.assertIsNotNone(self.review(other), other)
 
     def test_bounded(self) -> None:
         """No more than so many answers are kept; the oldest go."""
         for number in range(KEPT + 1):
-            self.ask(Question("jane", (), f"n{number}", "get", "stats"))
+            self.ask(AccessReview("jane", (), f"n{number}", "get", "stats"))
         self.assertEqual(len(self.review._answers), KEPT)
-        self.assertIsNone(self.review(Question("jane", (), "n1", "get", "stats")))
-        self.assertIsNotNone(self.review(Question("jane", (), "n0", "get", "stats")))
+        self.assertIsNone(self.review(AccessReview("jane", (), "n1", "get", "stats")))
+        self.assertIsNotNone(self.review(AccessReview("jane", (), "n0", "get", "stats")))
 
     def test_not_reached(self) -> None:
         """Without an answer nobody is let; it is tried again for the next request."""

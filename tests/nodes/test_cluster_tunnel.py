@@ -11,10 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.pipes import FakePipe
 from tower.errors import ConfigurationError, StreamRefused
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
-from tower.nodes.apiserver import Gate
-from tower.nodes.cluster_tunnel import NodeWay
+from tower.nodes.apiserver import MemberAPIServer
+from tower.nodes.cluster_tunnel import SSHClusterTunnel
 
 JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
 
@@ -56,12 +56,14 @@ class WayTests(SynchronousTestCase):
         self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
         self.identities = NONE_ALLOWED
         self.tunnels = FakeTunnels()
-        self.gate = Gate(
+        self.gate = MemberAPIServer(
             "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="use a flag"
         )
         self.gate.renew()
         self.closed: list[str] = []
-        self.way = NodeWay("beta", "core", self.tunnels, self.gate, lambda: (3, 0.004), self.closed.append)
+        self.way = SSHClusterTunnel(
+            "beta", "core", self.tunnels, self.gate, lambda: (3, 0.004), self.closed.append
+        )
 
     def load(self) -> KubeAccess:
         """Return the credential, or fail as the test wants."""
@@ -90,7 +92,7 @@ class WayTests(SynchronousTestCase):
     def test_server_path(self) -> None:
         """What may lead out of the server's path is refused here, where no agent does it."""
         for path in (b"/api//v1", b"/a%5cb", b"/a/../b"):
-            with self.assertRaises(Refusal) as caught:
+            with self.assertRaises(StatusError) as caught:
                 self.rewritten(b"GET " + path + b" HTTP/1.1\r\n" + JANE)
             self.assertEqual(caught.exception.code, 403)
         self.access = KubeAccess("http://10.0.0.1:8080")
@@ -100,7 +102,7 @@ class WayTests(SynchronousTestCase):
     def test_nobody_is_the_system(self) -> None:
         """The kept credential is lent to nobody as the system, unless the cluster's record says so."""
         head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")
-        with self.assertRaises(Refusal) as caught:
+        with self.assertRaises(StatusError) as caught:
             self.rewritten(head)
         self.assertIn("use a flag", str(caught.exception))
         self.identities = SystemIdentities(["system:node:n1"])

@@ -18,13 +18,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.test_followers import NOW
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.budget import Budget
-from tower.nodes.cluster import Surroundings
+from tower.nodes.cluster import NodeServices
 from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
 from tower.nodes.record_files import NodeFiles
 from tower.nodes.ssh.client_key import KeyUnusable
@@ -58,10 +58,10 @@ class NodeClustersTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(NOW)
         self.store = MemoryStore()
-        self.accesses = MemberAccesses(self.store, Vault(self.folder / "secrets.key"))
+        self.accesses = MemberCredentials(self.store, Vault(self.folder / "secrets.key"))
         self.clusters = Clusters(self.store, None, self.clock, self.accesses)
         self.tunnels = Tunnels(self.clock, self.clock.seconds)
-        around = Surroundings(
+        around = NodeServices(
             self.clock,
             None,
             Wheel(self.clock),
@@ -172,7 +172,7 @@ class NodeClustersTests(SynchronousTestCase):
             self.add()
             running = self.nodes.get("beta")
             assert running is not None
-            self.assertRaises(Refusal, running.gate.rewrite, asked, False)
+            self.assertRaises(StatusError, running.gate.rewrite, asked, False)
         self.assertEqual(warnings(events), [])
         cases: tuple[tuple[dict[str, Any], str], ...] = (
             ({"allowed_identities": ("system:monitoring",)}, "may act as system:monitoring (allowed"),

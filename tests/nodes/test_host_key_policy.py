@@ -10,7 +10,7 @@ from attrs import evolve
 from tests.nodes.test_remembered_nodes import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
-from tower.nodes.host_key_policy import Vouching
+from tower.nodes.host_key_policy import HostKeyPolicy
 from tower.nodes.record_files import Placed
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown
 
@@ -27,14 +27,14 @@ class VouchingTests(NodesTestCase):
         self.learning = evolve(self.by_file, host_keys="accept-new")
         self.blind = SSHSpec("core", "/key", host_keys="insecure-ignore")
 
-    def make(self, spec: SSHSpec) -> Vouching:
+    def make(self, spec: SSHSpec) -> HostKeyPolicy:
         """Return one that has let in the first two."""
-        vouching = Vouching(spec, self.known, Placed(Path(spec.known_hosts)))
+        vouching = HostKeyPolicy(spec, self.known, Placed(Path(spec.known_hosts)))
         for node in (FIRST, SECOND):
             vouching.accepted(node, ED25519)
         return vouching
 
-    def turned(self, vouching: Vouching, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
+    def turned(self, vouching: HostKeyPolicy, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
         """Have it follow another record; return whom it refuses then."""
         return vouching.turn_to(spec, nodes, Placed(Path(spec.known_hosts)))
 

@@ -20,10 +20,10 @@ from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.tls.client_certificate import load_pair
-from tower.nodes.apiserver import Gate
+from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.record_files import Placed
 from tower.trust.pki import Authority
@@ -111,7 +111,7 @@ class KubeletsCase(SynchronousTestCase):
 
     def make(self, **spec: Any) -> Kubelets:
         """Return kubelets with the credential as it is now."""
-        gate = Gate(
+        gate = MemberAPIServer(
             "beta",
             self.clock,
             None,
@@ -181,7 +181,7 @@ class OpenTests(KubeletsCase):
 
     def test_unknown(self) -> None:
         """A node that is not there is no stream."""
-        self.failureResultOf(self.kubelets.open("n9"), Refusal)
+        self.failureResultOf(self.kubelets.open("n9"), StatusError)
 
     def test_authority_file(self) -> None:
         """The CAs in a file count instead of the API server's, as they are now; without them nothing does."""
@@ -286,7 +286,7 @@ class RewriteTests(KubeletsCase):
     def test_no_credential(self) -> None:
         """Without a credential nothing is sent."""
         self.access = NO_WAY
-        self.assertRaises(Refusal, self.make().rewrite, HEAD + b"Host: x\r\n\r\n", plain=True)
+        self.assertRaises(StatusError, self.make().rewrite, HEAD + b"Host: x\r\n\r\n", plain=True)
 
 
 class AuthorizeTests(KubeletsCase):
@@ -307,11 +307,11 @@ class AuthorizeTests(KubeletsCase):
             self.successResultOf(asking)
         return self.api.asked[-1][3]["spec"]["resourceAttributes"]
 
-    def refused(self, *args: Any, **options: Any) -> Refusal:
+    def refused(self, *args: Any, **options: Any) -> StatusError:
         """Ask, and return why nothing was asked of the member."""
-        error = self.assertRaises(Refusal, self.authorize, *args, **options)
+        error = self.assertRaises(StatusError, self.authorize, *args, **options)
         self.assertEqual(self.api.asked, [])
-        return cast(Refusal, error)
+        return cast(StatusError, error)
 
     def test_asked(self) -> None:
         """The member is asked as the user, about the node by the name that it knows."""
@@ -334,7 +334,7 @@ class AuthorizeTests(KubeletsCase):
 
     def refusal_code(self, *args: Any) -> int:
         """Return how it was refused."""
-        return cast(Refusal, self.assertRaises(Refusal, self.authorize, *args)).code
+        return cast(StatusError, self.assertRaises(StatusError, self.authorize, *args)).code
 
     def test_commands(self) -> None:
         """Running a command takes the right to create, by WebSocket too, where the method is GET."""

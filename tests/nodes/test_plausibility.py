@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters.node import Node
 from tower.errors import TowerError
 from tower.nodes.node_sources import ListingFailed, fixed_nodes
-from tower.nodes.plausibility import TIMEOUT, TRIED, cautious
+from tower.nodes.plausibility import TIMEOUT, TRIED, plausible
 
 OLD = [Node("192.0.2.1"), Node("192.0.2.2")]
 NEW = [Node(f"192.0.2.{number}") for number in range(11, 21)]
@@ -39,7 +39,7 @@ class CautiousTests(SynchronousTestCase):
 
     def listing(self, nodes: Sequence[Node]) -> Deferred[Sequence[Node]]:
         """Begin to list."""
-        lister = cautious(
+        lister = plausible(
             fixed_nodes(nodes),
             lambda: self.connected,
             self.attempt,

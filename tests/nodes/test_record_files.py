@@ -9,7 +9,7 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.clusters.ssh_spec import GivenCluster, SSHSpec
+from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
 from tower.clusters.ssh_spec_object import PATHS
 from tower.errors import ConfigurationError, Invalid
 from tower.files import Beneath
@@ -62,7 +62,7 @@ class PlaceTests(SynchronousTestCase):
     def test_given(self) -> None:
         """What the command line names is anywhere, for that cluster and that field alone."""
         given = evolve(SPEC, key_file="/etc/tower/id", known_hosts="/etc/tower/known")
-        files = NodeFiles(Path("/srv/files"), GivenCluster("default", given, None))
+        files = NodeFiles(Path("/srv/files"), DefaultCluster("default", given, None))
         files.check("default", given)
         placed = files.placed("default", "key_file", given)
         self.assertEqual(placed.path, Path("/etc/tower/id"))

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.members import SPEC, by_token
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.errors import NotFound
@@ -45,7 +45,7 @@ class NodesTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Add it."""
         self.store = HeldStore()
-        accesses = MemberAccesses(self.store, Vault(self.mktemp()))
+        accesses = MemberCredentials(self.store, Vault(self.mktemp()))
         self.clusters = Clusters(self.store, None, Clock(), accesses)
         self.addCleanup(self.clusters.stop)
         self.uid = self.successResultOf(self.clusters.add("beta", ssh=SPEC, access=by_token())).uid

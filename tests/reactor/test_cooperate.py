@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish
 from tests.cloud.pumped import CountingClock
-from tower.reactor.cooperate import PIECE, in_pieces
+from tower.reactor.cooperate import PIECE, map_cooperatively
 
 
 class PiecesTests(SynchronousTestCase):
@@ -21,14 +21,16 @@ class PiecesTests(SynchronousTestCase):
         """All is done, in its order, a piece at a time."""
         for count, turns in ((0, 0), (PIECE - 1, 0), (PIECE + 1, 1), (10 * PIECE - 1, 9)):
             clock = CountingClock()
-            self.assertEqual(finish(clock, in_pieces(clock, range(count), str)), list(map(str, range(count))))
+            self.assertEqual(
+                finish(clock, map_cooperatively(clock, range(count), str)), list(map(str, range(count)))
+            )
             self.assertEqual(clock.turns, turns)
 
     def test_waits(self) -> None:
         """Nothing of the next piece is looked at before others had their turn."""
         clock = Clock()
         left = iter(range(25))
-        doing = Deferred.fromCoroutine(in_pieces(clock, left, float, 10))
+        doing = Deferred.fromCoroutine(map_cooperatively(clock, left, float, 10))
         self.assertEqual(operator.length_hint(left), 15)
         clock.advance(0)
         clock.advance(0)
@@ -37,7 +39,7 @@ class PiecesTests(SynchronousTestCase):
     def test_given_up(self) -> None:
         """It can be given up between two pieces, and leaves nothing."""
         clock = Clock()
-        doing = Deferred.fromCoroutine(in_pieces(clock, range(1000), float))
+        doing = Deferred.fromCoroutine(map_cooperatively(clock, range(1000), float))
         doing.cancel()
         self.failureResultOf(doing, CancelledError)
         self.assertEqual(clock.getDelayedCalls(), [])
@@ -47,7 +49,7 @@ class PiecesTests(SynchronousTestCase):
         clock = Clock()
         done: list[str] = []
         several = [
-            Deferred.fromCoroutine(in_pieces(clock, itertools.repeat(name, 15), done.append, 10))
+            Deferred.fromCoroutine(map_cooperatively(clock, itertools.repeat(name, 15), done.append, 10))
             for name in "abc"
         ]
         # Who comes while others are under way waits at once.

@@ -8,7 +8,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, Logger, LogLevel, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.reactor.log_batch import DELAY, FEW, MANY, PERIOD, News, Summary
+from tower.reactor.log_batch import DELAY, FEW, MANY, PERIOD, LogBatch, Summary
 
 
 class NewsTests(SynchronousTestCase):
@@ -17,7 +17,7 @@ class NewsTests(SynchronousTestCase):
         self.clock = Clock()
         self.events: list[LogEvent] = []
         observer: Any = self.events.append
-        self.news = News(self.clock, Logger(namespace="x", observer=observer))
+        self.news = LogBatch(self.clock, Logger(namespace="x", observer=observer))
 
     @property
     def lines(self) -> list[str]:

@@ -6,7 +6,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.reactor.repeating import Until
+from tower.reactor.repeating import RepeatingTask
 
 
 class UntilTests(SynchronousTestCase):
@@ -15,7 +15,7 @@ class UntilTests(SynchronousTestCase):
         self.clock = Clock()
         self.work: list[Deferred[None]] = []
         self.times: list[float] = []
-        self.timer = Until(self.clock, 15.0, self.do, timeout=30.0)
+        self.timer = RepeatingTask(self.clock, 15.0, self.do, timeout=30.0)
 
     async def do(self) -> None:
         """Wait for the test."""

@@ -16,14 +16,14 @@ from tests.fakes.v1_pairs import GOOD, OldAgent
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.connection.global_requests import RequestRefused, Unanswered
 from tower.conch.transport.keys import KeyPair
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
-from tower.net.pipes import UNHEARD
+from tower.net.pipes import NO_RECEIVER
 from tower.tunnels.limits import TunnelPlaces
-from tower.v1.acceptor import V1Reception
+from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.config import CONFIG, AgentConfig
 from tower.v1.tunnel import V1Tunnel
-from tower.v2.acceptor import Reception
+from tower.v2.acceptor import AgentAcceptor
 from tower.websocket.frames import FrameReader, FrameWriter
 
 
@@ -57,7 +57,7 @@ class V1ReceptionTests(SynchronousTestCase):
         self.tokens = V1Tokens(self.bench.store, self.bench.clock)
         self.token = self.successResultOf(self.tokens.mint("alpha"))
         clock, host_key = self.bench.clock, KeyPair.generate()
-        self.reception = Reception(
+        self.reception = AgentAcceptor(
             clock,
             self.bench.tunnels,
             self.bench.tokens,
@@ -66,16 +66,16 @@ class V1ReceptionTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=clock.seconds,
         )
-        self.old = V1Reception(clock, self.reception, self.tokens, host_key, keepalive=10.0)
+        self.old = V1AgentAcceptor(clock, self.reception, self.tokens, host_key, keepalive=10.0)
         self.reception.startService()
 
     def connect(self, **changes: Any) -> tuple[Agent, Deferred[None]]:
-        """Have an agent connect; return it and what `V1Reception.opened` returned."""
+        """Have an agent connect; return it and what `V1AgentAcceptor.opened` returned."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
         self.pipes = (near, far)
         agent = Agent(self.bench.clock, evolve(GOOD, **{"token": self.token, **changes}))
-        tunnel = Tunnel(
+        tunnel = SSHTunnel(
             self.bench.clock, far, agent, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
         agent.gone = tunnel.lost
@@ -169,7 +169,7 @@ class V1ReceptionTests(SynchronousTestCase):
         """An agent that goes before it has said who it is was never there."""
         near, far = MemoryPipe(), MemoryPipe()
         near.other, far.other = far, near
-        far.receiver = UNHEARD
+        far.receiver = NO_RECEIVER
         settled = self.old.opened(near, b"")
         near.lose()
         self.successResultOf(settled)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.v1.config import AgentConfig
-from tower.v1.redaction import LONGEST_SHOWN, Discretion
+from tower.v1.redaction import LONGEST_SHOWN, Redactor
 
 BODY = b"MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0123456789abcdef"
 PEM = b"-----BEGIN PRIVATE KEY-----\n" + BODY[:40] + b"\n" + BODY[40:] + b"\n-----END PRIVATE KEY-----\n"
@@ -19,7 +19,7 @@ CONFIG = AgentConfig(name="alpha", token="t0ken-of-alpha", bearer=b"b3arer-of-al
 class DiscretionTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have one."""
-        self.shown = Discretion(CONFIG).shown
+        self.shown = Redactor(CONFIG).shown
 
     def test_harmless(self) -> None:
         """What proxies say is shown."""
@@ -54,13 +54,13 @@ class DiscretionTests(SynchronousTestCase):
 
     def test_short_secret(self) -> None:
         """A short token is looked for as a whole."""
-        shown = Discretion(AgentConfig(token="abc")).shown
+        shown = Redactor(AgentConfig(token="abc")).shown
         self.assertIn("not shown", shown(b"no abc here"))
         self.assertEqual(shown(b"no ab c here"), "no ab c here")
 
     def test_repr(self) -> None:
         """It does not show them itself."""
-        self.assertNotIn("t0ken", repr(Discretion(CONFIG)))
+        self.assertNotIn("t0ken", repr(Redactor(CONFIG)))
 
     @given(st.binary(max_size=3 * LONGEST_SHOWN), st.integers(0, 3 * LONGEST_SHOWN))
     def test_anything(self, noise: bytes, place: int) -> None:

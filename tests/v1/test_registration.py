@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.net.tls.test_ca_pinning import family, pem
 from tower import __version__
 from tower.errors import ConfigurationError
-from tower.kube.apiserver import Member
+from tower.kube.apiserver import APIServer
 from tower.trust.pki import pem_of_key
 from tower.tunnels.targets import KUBESPHERE_SERVICE, Address
 from tower.v1.config import AgentConfig
@@ -53,7 +53,7 @@ class RegistrarTests(SynchronousTestCase):
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         }
         path = self.write("kubeconfig", yaml.safe_dump(content).encode())
-        return Registrar(Member.from_kubeconfig(path, service), "alpha", "t0ken", KUBESPHERE)
+        return Registrar(APIServer.from_kubeconfig(path, service), "alpha", "t0ken", KUBESPHERE)
 
     def config(self, *arguments: Any, **options: Any) -> AgentConfig:
         """Return what is sent."""

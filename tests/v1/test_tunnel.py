@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.pipes import FakePipe
 from tests.fakes.v1_pairs import GOOD, TOKEN_ID
 from tower.errors import StreamRefused
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.v1.member_credential import MemberCredential
 from tower.v1.server import V1Agent
 from tower.v1.tunnel import V1Tunnel
@@ -143,7 +143,7 @@ class V1TunnelTests(SynchronousTestCase):
             HEAD + b"Impersonate-User: jane\r\nImpersonate-Group: system:masters\r\n" + REST,
             HEAD + JANE + b"Authorization: Bearer other\r\n" + REST,
         ):
-            with self.assertRaises(Refusal) as caught:
+            with self.assertRaises(StatusError) as caught:
                 rewritten(self.tunnel, head, False)
             self.assertEqual(caught.exception.code, 403)
             self.assertNotIn("bearer-of-alpha", str(caught.exception))

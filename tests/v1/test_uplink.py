@@ -12,7 +12,7 @@ from tests.fakes.receivers import Recorder
 from tests.fakes.tunnel_pairs import MemoryPipe
 from tests.fakes.v1_proxies import ACCEPTED, OldProxyEnd, Reply, refusal
 from tower.conch.connection.channel import Channel
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.net.budget import Budget
 from tower.net.connection import Connection
@@ -94,11 +94,11 @@ class V1UplinkTests(SynchronousTestCase):
         self.dialled.append(Deferred())
         return self.dialled[-1]
 
-    def proxy(self, reply: Reply = ACCEPTED) -> tuple[OldProxyEnd, Tunnel]:
+    def proxy(self, reply: Reply = ACCEPTED) -> tuple[OldProxyEnd, SSHTunnel]:
         """Have an old proxy there; its end of the tunnel carries streams from authentication on."""
         self.dialer.answers["kubesphere-v1"] = succeed((self.near, b""))
         ssh = OldProxyEnd(self.clock, reply)
-        tunnel = Tunnel(
+        tunnel = SSHTunnel(
             self.clock, self.far, ssh, FrameReader(from_client=True), FrameWriter(to_server=False)
         )
         tunnel.start()
@@ -163,7 +163,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.assertEqual(tunnel.streams, 1)
         self.over()
 
-    def failed(self, connected: Deferred[Tunnel], kind: type[Exception]) -> str:
+    def failed(self, connected: Deferred[SSHTunnel], kind: type[Exception]) -> str:
         """Return why there is no tunnel; hole 12: nothing is left of it."""
         self.pump()
         text = str(self.failureResultOf(connected, kind).value)

@@ -12,11 +12,11 @@ from tests.control.test_followers import Bench
 from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import NoRoom
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.tunnels.limits import PATIENCE, TunnelPlaces
-from tower.v2.acceptor import Reception
+from tower.v2.acceptor import AgentAcceptor
 from tower.v2.hello import AgentHello
 from tower.v2.transport import AgentRefused, ClientTransport
 from tower.websocket.frames import FrameReader, FrameWriter
@@ -34,7 +34,7 @@ class Agent:
         ssh = ClientTransport(
             clock, key, "alpha", [host_key.fingerprint], AgentHello(version="9.9"), token=token
         )
-        self.tunnel = Tunnel(
+        self.tunnel = SSHTunnel(
             clock, self.pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
         self.failed: Exception | None = None
@@ -60,7 +60,7 @@ class ReceptionTests(SynchronousTestCase):
         self.bench = Bench()
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.host_key, self.key = KeyPair.generate(), KeyPair.generate()
-        self.reception = Reception(
+        self.reception = AgentAcceptor(
             self.bench.clock,
             self.bench.tunnels,
             self.bench.tokens,
@@ -73,7 +73,7 @@ class ReceptionTests(SynchronousTestCase):
         self.slots = Slots(self.bench.clock)
 
     def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
-        """Have an agent connect; return it and what `Reception.opened` returned."""
+        """Have an agent connect; return it and what `AgentAcceptor.opened` returned."""
         agent = Agent(self.bench.clock, self.host_key, self.key, token)
         near = MemoryPipe()
         near.slot = self.slots.take(None)  # type: ignore[attr-defined]

@@ -12,13 +12,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.pipes import FakePipe
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.transport.keys import KeyPair
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
 from tower.trust.statedir import StateDir
 from tower.v2.hello import AgentHello
 from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
-from tower.v2.uplink import HostKeys, Identity, Uplink
+from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
 from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
 from tower.websocket.frames import FrameReader, FrameWriter
 
@@ -68,32 +68,32 @@ class HostKeysTests(SynchronousTestCase):
 
     def test_given(self) -> None:
         """What the join line says is pinned."""
-        self.assertEqual(HostKeys(self.state, [OTHER]).pinned, {OTHER})
+        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER})
 
     def test_learnt(self) -> None:
         """What the proxy announced is pinned besides, after a restart too."""
-        keys = HostKeys(self.state, [OTHER])
+        keys = KnownProxies(self.state, [OTHER])
         keys.learn([HOST_KEY.fingerprint, AGENT_KEY.fingerprint])
         everything = {OTHER, HOST_KEY.fingerprint, AGENT_KEY.fingerprint}
         self.assertEqual(keys.pinned, everything)
-        self.assertEqual(HostKeys(self.state, [OTHER]).pinned, everything)
+        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, everything)
 
     def test_replaced(self) -> None:
         """A key that the proxy announces no longer is forgotten; nothing announced changes nothing."""
-        keys = HostKeys(self.state, [OTHER])
+        keys = KnownProxies(self.state, [OTHER])
         keys.learn([HOST_KEY.fingerprint])
         keys.learn([AGENT_KEY.fingerprint])
         keys.learn([])
-        self.assertEqual(HostKeys(self.state, [OTHER]).pinned, {OTHER, AGENT_KEY.fingerprint})
+        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER, AGENT_KEY.fingerprint})
 
     def test_other_join_line(self) -> None:
         """With another join line nothing that came by the old one counts."""
-        HostKeys(self.state, [OTHER]).learn([HOST_KEY.fingerprint])
-        self.assertEqual(HostKeys(self.state, [AGENT_KEY.fingerprint]).pinned, {AGENT_KEY.fingerprint})
+        KnownProxies(self.state, [OTHER]).learn([HOST_KEY.fingerprint])
+        self.assertEqual(KnownProxies(self.state, [AGENT_KEY.fingerprint]).pinned, {AGENT_KEY.fingerprint})
 
     def test_damaged(self) -> None:
         """A damaged file is no reason not to start, and pins nothing."""
-        keys = HostKeys(self.state, [OTHER])
+        keys = KnownProxies(self.state, [OTHER])
         keys.learn([HOST_KEY.fingerprint])
         (path,) = self.state.path.glob("host-keys*")
         for content in (
@@ -105,11 +105,11 @@ class HostKeysTests(SynchronousTestCase):
             path.read_bytes().replace(b"SHA256:", b""),
         ):
             path.write_bytes(content)
-            self.assertEqual(HostKeys(self.state, [OTHER]).pinned, {OTHER}, content)
+            self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER}, content)
 
     def test_nonsense(self) -> None:
         """An announcement that is no fingerprint is not kept."""
-        keys = HostKeys(self.state, [OTHER])
+        keys = KnownProxies(self.state, [OTHER])
         keys.learn(["SHA256:x"])
         self.assertEqual(keys.pinned, {OTHER})
 
@@ -122,16 +122,16 @@ class UplinkTests(SynchronousTestCase):
         self.gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
         self.dialer = FakeDialer()
         self.outgoing = FakeOutgoing()
-        self.host_keys = HostKeys(StateDir(Path(self.mktemp())), [HOST_KEY.fingerprint])
+        self.host_keys = KnownProxies(StateDir(Path(self.mktemp())), [HOST_KEY.fingerprint])
         self.near = FakePipe()
         self.far = FakePipe()
 
-    def connect(self, token: str | None = None) -> Deferred[Tunnel]:
+    def connect(self, token: str | None = None) -> Deferred[SSHTunnel]:
         """Begin to connect."""
         self.uplink = Uplink(
             self.clock,
             cast(Dialer, self.dialer),
-            Identity("alpha", AGENT_KEY, AgentHello("1", "pod-1", ("kubernetes",)), token),
+            AgentIdentity("alpha", AGENT_KEY, AgentHello("1", "pod-1", ("kubernetes",)), token),
             self.host_keys,
             cast(Outgoing, self.outgoing),
             Budget(1 << 20),
@@ -144,7 +144,7 @@ class UplinkTests(SynchronousTestCase):
         """Have the proxy's end run until nothing more is said."""
         self.dialer.result = succeed((self.near, b""))
         ssh = ServerTransport(self.clock, keys or [HOST_KEY], self.gate)
-        tunnel = Tunnel(
+        tunnel = SSHTunnel(
             self.clock, self.far, ssh, FrameReader(from_client=True), FrameWriter(to_server=False)
         )
         ssh.ready.addErrback(lambda _: None)
@@ -199,7 +199,7 @@ class UplinkTests(SynchronousTestCase):
         self.proxy()
         self.assertIn("there was no token", self.refused(self.uplink.connect(), AgentRefused))
 
-    def refused(self, connected: Deferred[Tunnel], kind: type[Exception]) -> str:
+    def refused(self, connected: Deferred[SSHTunnel], kind: type[Exception]) -> str:
         """Return why there is no tunnel."""
         self.pump()
         text = str(self.failureResultOf(connected, kind).value)

@@ -23,7 +23,7 @@ ANSWER_LIMIT = 64 << 20  # B
 Connect = Callable[[], http.client.HTTPConnection]
 
 
-class Client:
+class TowerClient:
     """Calls the API that a kubeconfig leads to.
 
     :param connect: opens a connection; a test gives its own.

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tower.cli import output, ssh_flags
-from tower.cli.client import GROUP_PATH, Client, quoted
+from tower.cli.client import GROUP_PATH, TowerClient, quoted
 from tower.cli.errors import CallFailed, CommandFailed
 from tower.cli.ssh_view import node_facts, node_tables
 from tower.web.api.table import TABLES
@@ -36,8 +36,8 @@ def cluster_path(name: str, below: str = "") -> str:
     return f"{GROUP_PATH}/clusters/{name}{below}"
 
 
-def call_cluster(client: Client, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
-    """Call the API about one cluster; see `Client.call`.
+def call_cluster(client: TowerClient, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
+    """Call the API about one cluster; see `TowerClient.call`.
 
     :raise CommandFailed: one that is not there is named, and how to find those that are.
     """
@@ -53,7 +53,7 @@ def call_cluster(client: Client, method: str, name: str, below: str = "", **more
         raise
 
 
-def add(client: Client, options: argparse.Namespace) -> str:
+def add(client: TowerClient, options: argparse.Namespace) -> str:
     """Make a cluster known to the proxy."""
     connection = _connection(options)
     body = {
@@ -95,7 +95,7 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
     return connection
 
 
-def change(client: Client, options: argparse.Namespace) -> str:
+def change(client: TowerClient, options: argparse.Namespace) -> str:
     """Change how the nodes of a cluster of type ssh are reached."""
     said = ssh_flags.connection(options)
     if not said:
@@ -107,7 +107,7 @@ def change(client: Client, options: argparse.Namespace) -> str:
     return f"cluster {options.name} changed"
 
 
-def list_all(client: Client, options: argparse.Namespace) -> str:
+def list_all(client: TowerClient, options: argparse.Namespace) -> str:
     """Show all clusters."""
     path = f"{GROUP_PATH}/clusters"
     if options.output in ("table", "wide"):
@@ -123,7 +123,7 @@ def list_all(client: Client, options: argparse.Namespace) -> str:
     return _structured(answer, options.output)
 
 
-def show(client: Client, options: argparse.Namespace) -> str:
+def show(client: TowerClient, options: argparse.Namespace) -> str:
     """Show one cluster."""
     cluster = call_cluster(client, "GET", options.name)
     if options.output != "table":
@@ -137,30 +137,30 @@ def show(client: Client, options: argparse.Namespace) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def enable(client: Client, options: argparse.Namespace) -> str:
+def enable(client: TowerClient, options: argparse.Namespace) -> str:
     """Let a cluster be used again."""
     return _switch(client, options.name, on=True)
 
 
-def disable(client: Client, options: argparse.Namespace) -> str:
+def disable(client: TowerClient, options: argparse.Namespace) -> str:
     """Cut a cluster off, and keep its record."""
     return _switch(client, options.name, on=False)
 
 
-def remove(client: Client, options: argparse.Namespace) -> str:
+def remove(client: TowerClient, options: argparse.Namespace) -> str:
     """Forget a cluster, its agents' keys and its users' credentials."""
     call_cluster(client, "DELETE", options.name)
     return f"cluster {options.name} removed"
 
 
-def agents(client: Client, options: argparse.Namespace) -> str:
+def agents(client: TowerClient, options: argparse.Namespace) -> str:
     """Show what lets agents into a cluster, and its live tunnels."""
     if options.output == "table":
         return _agents(client, options.name)
     return _structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
 
 
-def revoke(client: Client, options: argparse.Namespace) -> str:
+def revoke(client: TowerClient, options: argparse.Namespace) -> str:
     """Take an agent's key or a token back; its tunnels end at once."""
     name, fingerprint = options.name, options.fingerprint
     try:
@@ -179,7 +179,7 @@ def fingerprint_segment(fingerprint: str) -> str:
     return fingerprint.replace("+", "-").replace("/", "_")
 
 
-def forget_host_key(client: Client, options: argparse.Namespace) -> str:
+def forget_host_key(client: TowerClient, options: argparse.Namespace) -> str:
     """Have a node's next host key learned anew."""
     name, node = options.name, options.node
     call_cluster(client, "DELETE", name, f"/hostkeys/{quoted(node.translate(_BRACKETS))}")
@@ -189,7 +189,7 @@ def forget_host_key(client: Client, options: argparse.Namespace) -> str:
     )
 
 
-def _switch(client: Client, name: str, *, on: bool) -> str:
+def _switch(client: TowerClient, name: str, *, on: bool) -> str:
     call_cluster(client, "PATCH", name, body={"spec": {"enable": on}}, content=_MERGE)
     return f"cluster {name} {'enabled' if on else 'disabled'}"
 
@@ -218,7 +218,7 @@ def _conditions(cluster: dict[str, Any]) -> str:
     return output.columns(("Condition", "Status", "Since", "Reason", "Message"), rows) if rows else ""
 
 
-def _agents(client: Client, name: str) -> str:
+def _agents(client: TowerClient, name: str) -> str:
     return output.table(
         call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
         empty=f"no agent has joined cluster {name} yet: 'tower join {name}' prints the line to run",

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tower.cli.client import Client
+from tower.cli.client import TowerClient
 from tower.cli.clusters import call_cluster
 from tower.cli.errors import CommandFailed
 from tower.cli.manifest import IMAGE, v1_manifest
@@ -23,7 +23,7 @@ _DEFAULT_TTL = "1h"
 _TOKEN_LIMIT = 4096
 
 
-def join(client: Client, options: argparse.Namespace) -> str:
+def join(client: TowerClient, options: argparse.Namespace) -> str:
     """Print what starts an agent; it holds a new token, or the one to import."""
     for name, protocol in _ONLY_FOR.items():
         if getattr(options, name) is not None and options.protocol != protocol:
@@ -32,7 +32,7 @@ def join(client: Client, options: argparse.Namespace) -> str:
     return _join_v1(client, options) if options.protocol == "v1" else _join_v2(client, options)
 
 
-def _join_v2(client: Client, options: argparse.Namespace) -> str:
+def _join_v2(client: TowerClient, options: argparse.Namespace) -> str:
     if options.format == "manifest":
         raise CommandFailed(
             "--format manifest is for --protocol v1: an agent of v2 keeps a key of its own in a directory "
@@ -65,7 +65,7 @@ def _agent_words(name: str, status: dict[str, Any]) -> list[str]:
     return [*words, "--ca-hash", status["caHash"]]
 
 
-def _join_v1(client: Client, options: argparse.Namespace) -> str:
+def _join_v1(client: TowerClient, options: argparse.Namespace) -> str:
     name, ca_file = options.name, options.ca_file
     if options.format == "env":
         raise CommandFailed(
@@ -111,7 +111,7 @@ def v1_join_line(name: str, status: dict[str, Any], ca_file: str | None = None) 
     )
 
 
-def _ask(client: Client, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+def _ask(client: TowerClient, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "JoinToken", "spec": spec}
     status: dict[str, Any] = call_cluster(client, "POST", name, "/jointokens", body=body)["status"]
     return status

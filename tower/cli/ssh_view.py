@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from tower.cli import output
-from tower.cli.client import GROUP_PATH, Client
+from tower.cli.client import GROUP_PATH, TowerClient
 from tower.web.api.table import TABLES
 
 #: How many nodes of a list are named in the line about where they come from.
@@ -49,7 +49,7 @@ def node_facts(cluster: dict[str, Any]) -> list[tuple[str, object]]:
     return facts
 
 
-def node_tables(client: Client, name: str) -> str:
+def node_tables(client: TowerClient, name: str) -> str:
     """Return the nodes of cluster *name*, and below them what went wrong with which."""
     answer = client.call("GET", f"{GROUP_PATH}/clusters/{name}/nodes", accept=TABLES[0])
     titles = [definition["name"] for definition in answer["columnDefinitions"]]

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from tower.errors import TowerError
 from tower.net.connection import Connection
 from tower.net.pipes import Pipe, join
-from tower.streamclient import Way, open_stream
+from tower.streamclient import FrontDoorAddress, open_stream
 
 
 class Local:
@@ -72,8 +72,8 @@ class Forwarder:
 
     def __init__(
         self,
-        way: Callable[[], Deferred[Way]],
-        dial: Callable[[Way], Deferred[Connection]],
+        way: Callable[[], Deferred[FrontDoorAddress]],
+        dial: Callable[[FrontDoorAddress], Deferred[Connection]],
         say: Callable[[str], None],
         clock: Any,
     ) -> None:

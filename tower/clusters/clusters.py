@@ -23,7 +23,7 @@ from tower.clusters.cluster import (
     timestamp,
     to_object,
 )
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ports import ClusterPorts, claim
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.ssh_spec_object import check_spec
@@ -77,7 +77,7 @@ class Clusters:
         store: IStore,
         ports: range | None,
         clock: IReactorTime,
-        accesses: MemberAccesses | None = None,
+        accesses: MemberCredentials | None = None,
     ) -> None:
         self._ports = ClusterPorts(store, ports)
         self._store = store

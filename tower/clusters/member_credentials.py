@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from tower.clusters.cluster import Cluster, MemberFacts
 from tower.errors import ConfigurationError, Invalid
-from tower.kube.apiserver import Member
+from tower.kube.apiserver import APIServer
 from tower.kube.connection_settings import bearer_token, end_of_token
 from tower.kube.flatten import self_contained
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
@@ -30,7 +30,7 @@ from tower.store.records import (
     Watch,
 )
 from tower.trust.pki import load_certificates
-from tower.trust.vault import NotOpened, Vault, VaultError
+from tower.trust.vault import UnsealFailed, Vault, VaultError
 
 #: The kind of the records.
 KIND = "memberaccess"
@@ -39,7 +39,7 @@ KIND = "memberaccess"
 LIMIT = 256 * 1024
 
 
-class MemberAccesses:
+class MemberCredentials:
     """Those credentials, in a store.
 
     :param vault: seals them.
@@ -89,7 +89,7 @@ class MemberAccesses:
             plain = self._vault.open(record.value["sealed"], cluster.uid)
         except VaultError as e:
             what = f"the credential for cluster {cluster.name} cannot be opened: {e}"
-            raise VaultError(f"{what}, or {cure}" if isinstance(e, NotOpened) else what) from e
+            raise VaultError(f"{what}, or {cure}" if isinstance(e, UnsealFailed) else what) from e
         return read_kubeconfig(plain, f"the kubeconfig of cluster {cluster.name}")
 
     def facts(self, cluster: Cluster) -> MemberFacts | None:
@@ -155,7 +155,7 @@ def check_access(access: KubeAccess) -> MemberFacts:
     if has_credential and urlsplit(access.server).scheme != "https":
         raise Invalid(f"{place}: server is http://: over http anybody could take the credential: use https")
     try:
-        Member(lambda: access)
+        APIServer(lambda: access)
         return _facts(access)
     except (ConfigurationError, ValueError) as e:
         raise Invalid(f"{place}: {e}") from e

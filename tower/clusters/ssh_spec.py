@@ -74,7 +74,7 @@ class SSHSpec:
 
 
 @frozen
-class GivenCluster:
+class DefaultCluster:
     """The cluster that the options are about.
 
     :ivar kubeconfig: file with the way to its API server, as its nodes see it; None without one.

@@ -57,7 +57,7 @@ _NODE = "must be HOST, HOST:PORT or [IPV6]:PORT, the port from 1 to 65535"
 _KUBELET = "kubelet"
 
 
-class _Kind(NamedTuple):
+class _FieldKind(NamedTuple):
     """A type of field.
 
     :ivar form: makes of the JSON value what the spec holds.
@@ -80,14 +80,14 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-_TEXT = _Kind(lambda value: isinstance(value, str), str, "a text")
-_NUMBER = _Kind(_is_number, int, "a number")
-_FLAG = _Kind(lambda value: isinstance(value, bool), bool, "true or false")
-_TEXTS = _Kind(_is_texts, tuple, "a list of texts")
-_MAPPING = _Kind(_is_mapping, dict, "an object of texts")
+_TEXT = _FieldKind(lambda value: isinstance(value, str), str, "a text")
+_NUMBER = _FieldKind(_is_number, int, "a number")
+_FLAG = _FieldKind(lambda value: isinstance(value, bool), bool, "true or false")
+_TEXTS = _FieldKind(_is_texts, tuple, "a list of texts")
+_MAPPING = _FieldKind(_is_mapping, dict, "an object of texts")
 
 #: What each attribute is called in the object, and its type.
-_FIELDS: Mapping[str, tuple[str, _Kind]] = {
+_FIELDS: Mapping[str, tuple[str, _FieldKind]] = {
     "user": ("user", _TEXT),
     "key_file": ("keyFile", _TEXT),
     "key_type": ("keyType", _TEXT),

@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import check_access
-from tower.clusters.ssh_spec import GivenCluster
+from tower.clusters.ssh_spec import DefaultCluster
 from tower.clusters.ssh_spec_object import OPTIONS, check_spec
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
@@ -20,7 +20,7 @@ _FIELD = re.compile(r"spec\.[A-Za-z.]+")
 _log = Logger()
 
 
-def read_access(given: GivenCluster) -> KubeAccess | None:
+def read_access(given: DefaultCluster) -> KubeAccess | None:
     """Return what its kubeconfig says, having looked at all the rest, too; for the start of the program.
 
     :raise ConfigurationError: something cannot work; the text names the option, and its file or value.
@@ -46,7 +46,9 @@ def _by_option(text: str) -> str:
     return _FIELD.sub(name, text)
 
 
-async def ensure(clusters: Clusters, given: GivenCluster, access: KubeAccess | None) -> None:
+async def ensure_default_cluster(
+    clusters: Clusters, given: DefaultCluster, access: KubeAccess | None
+) -> None:
     """Have that cluster in the store, with what the options say of it; what they leave open stays.
 
     :raise ConfigurationError: there is one of that name that has an agent.

@@ -20,11 +20,11 @@ from tower.reactor.periodic import periodic
 from tower.store.audit_log import AuditLog
 from tower.store.records import Watch
 from tower.tunnels import Tunnels
-from tower.web.access.admission_cache import Rights
+from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import FORMATS
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import Chain, identification, user_chain
+from tower.web.access.filters import FilterChain, identification, user_chain
 from tower.web.access.sessions import SWEEP_PERIOD, Sessions
 from tower.web.api.dispatch import Api
 from tower.web.api.issuer import Issuer, Published
@@ -33,8 +33,8 @@ from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Common, Gateway, Router
 from tower.web.gateway.inflight import InFlight
-from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesDoors, OpenDoors
-from tower.web.ports.kubesphere_port import KubeSphereDoors, KubeSpherePort
+from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
+from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
 from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort, TakeAgent
 
 #: How often to try again to open a cluster's port, s.
@@ -84,7 +84,7 @@ class Gateways:
         self.sessions = Sessions(authenticator)
         self._pool = ChannelPool(tunnels)
         self._chain = user_chain(authenticator, records.clusters.get)
-        self._rights = Rights(records.store, day.seconds)
+        self._rights = AdmissionGeneration(records.store, day.seconds)
         self.front = self._gateway(
             FrontDoor(
                 self._chain,
@@ -101,7 +101,7 @@ class Gateways:
         self._proxies = ClusterProxies(records.clusters, self._kubernetes_doors(self._chain))
         self._kubespheres = ClusterProxies(
             records.clusters,
-            KubeSphereDoors(
+            KubeSpherePorts(
                 ConnectionReactor(sockets, None, admission),
                 options["kubesphere-host"],
                 options["kubesphere-ports"],
@@ -150,8 +150,8 @@ class Gateways:
             check_files=nodes.check_files,
         )
 
-    def _kubernetes_doors(self, chain: Chain) -> KubernetesDoors:
-        return KubernetesDoors(
+    def _kubernetes_doors(self, chain: FilterChain) -> KubernetesPorts:
+        return KubernetesPorts(
             ConnectionReactor(self._sockets, self._trust.serving.context, self._admission),
             self._records.clusters,
             self._options["host"],
@@ -159,12 +159,12 @@ class Gateways:
             self._open_doors(chain) if self._options["v1-open-ports"] else None,
         )
 
-    def _open_doors(self, chain: Chain) -> OpenDoors:
+    def _open_doors(self, chain: FilterChain) -> OpenPorts:
         """Return how the ports of clusters with old agents are open, and look again when tokens change."""
         self._watch = self._records.store.watch(
             V1_TOKENS, lambda event: self._proxies.resettle(str(event.record.value["cluster"]))
         )
-        return OpenDoors(
+        return OpenPorts(
             lambda name: bool(self._records.old_tokens.tokens(name)),
             ConnectionReactor(self._sockets, self._trust.serving.open_context, self._admission),
             lambda name: self._gateway(OpenClusterPort(chain, name, self._rights)),

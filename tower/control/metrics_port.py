@@ -57,7 +57,7 @@ def _escaped(text: str, *, quotes: bool = False) -> str:
     return text.replace('"', r"\"") if quotes else text
 
 
-class _Page(Resource):
+class _MetricsPage(Resource):
     """The one page that there is."""
 
     isLeaf = True
@@ -120,7 +120,7 @@ class MetricsPort(Service):
 
     def __init__(self, reactor: Any, registry: CollectorRegistry, host: str, port: int) -> None:
         root = Resource()
-        root.putChild(b"metrics", _Page(registry))
+        root.putChild(b"metrics", _MetricsPage(registry))
         self._reactor = reactor
         site = _Site(root, timeout=IDLE, reactor=reactor)  # type: ignore[no-untyped-call]
         self._site = _Few(site)  # type: ignore[no-untyped-call]

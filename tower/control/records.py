@@ -7,7 +7,7 @@ from typing import Any
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import V1Tokens
 from tower.control.proxy_options import Options
 from tower.reactor.clock import TimeOfDay
@@ -29,7 +29,7 @@ class ProxyRecords:
     def __init__(self, options: Options, state: StateDir, reactor: Any, day: TimeOfDay) -> None:
         self.store = SQLiteStore(reactor, state.path / "tower.db")
         vault = Vault(options["secrets-key-file"] or state.path / SECRETS_KEY, day.seconds)
-        self.accesses = MemberAccesses(self.store, vault)
+        self.accesses = MemberCredentials(self.store, vault)
         self.clusters = Clusters(self.store, options["cluster-ports"], day, self.accesses)
         self.credentials = Credentials(self.store, day, options["max-credential-ttl"])
         self.tokens = JoinTokens(self.store, day)

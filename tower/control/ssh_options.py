@@ -10,7 +10,7 @@ from twisted.python import usage
 
 from tower.clusters.cluster import check_name
 from tower.clusters.node import SSH_PORT, parse_node
-from tower.clusters.ssh_spec import KUBELET_PORT, GivenCluster, HostKeyMode, KeyType, SSHSpec
+from tower.clusters.ssh_spec import KUBELET_PORT, DefaultCluster, HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
 from tower.options import EnvironmentOptions, OptionError, Parameter, flag, parameter, read_file, read_port
 
@@ -112,7 +112,7 @@ class NodeOptions(EnvironmentOptions):
         return self["ssh-cluster"] or "default"
 
     @property
-    def given_cluster(self) -> GivenCluster | None:
+    def given_cluster(self) -> DefaultCluster | None:
         """The cluster of ``--ssh-user``, or None without one; files by absolute path."""
         if not self["ssh-user"]:
             return None
@@ -131,7 +131,7 @@ class NodeOptions(EnvironmentOptions):
             kubelet_authority=self._path("kubelet-certificate-authority"),
             kubelet_insecure=bool(self["insecure-skip-kubelet-tls-verify"]),
         )
-        return GivenCluster(self._cluster_name, spec, self["member-kubeconfig"])
+        return DefaultCluster(self._cluster_name, spec, self["member-kubeconfig"])
 
     def _path(self, name: str) -> str:
         return str(Path(self[name]).absolute()) if self[name] else ""

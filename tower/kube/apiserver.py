@@ -1,7 +1,7 @@
 """The member cluster's API server as the agent reaches it: address, trust, and the agent's credential.
 
 What a kubeconfig or a service account says may change while the agent runs (tokens and certificates are
-rotated, an administrator edits a file).  `Member.refresh` follows, and keeps what worked when what is
+rotated, an administrator edits a file).  `APIServer.refresh` follows, and keeps what worked when what is
 there now does not.
 """
 
@@ -23,7 +23,7 @@ from tower.kube.head_policy import Upstream
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.net.addresses import parse_address
 from tower.net.tls.client_certificate import load_pair
-from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published, trust_system
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, trust_system
 
 #: Where Kubernetes puts a pod's service account.
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -56,7 +56,7 @@ def in_cluster_access(environ: Mapping[str, str], directory: Path = SERVICE_ACCO
         raise ConfigurationError(
             f"{authority}: {e.strerror}; does the pod have automountServiceAccountToken: false?"
         ) from e
-    refuse_published(str(authority), ca_data, ANOTHER_CA)
+    refuse_published(str(authority), ca_data, ANOTHER_CA_CURE)
     host = f"[{host}]" if ":" in host else host
     return KubeAccess(
         server=f"https://{host}:{port}",
@@ -102,7 +102,7 @@ class _Upstream:
         return b"Authorization: Bearer %b\r\n" % self.token if self.token else b""
 
 
-class Member:
+class APIServer:
     """:param load: reads the way in anew.
     :param service: `host:port` that goes before the server's address (`--kubernetes-service`), or empty.
     :raise ConfigurationError: one line that names the file or the flag, and the cure.
@@ -119,12 +119,12 @@ class Member:
         self._upstream = self._built(access, None)
 
     @classmethod
-    def from_kubeconfig(cls, path: str, service: str = "") -> Member:
+    def from_kubeconfig(cls, path: str, service: str = "") -> APIServer:
         """Return the cluster of the current context of the kubeconfig at *path*."""
         return cls(lambda: load_kubeconfig(path), service)
 
     @classmethod
-    def in_cluster(cls, environ: Mapping[str, str] = os.environ, service: str = "") -> Member:
+    def in_cluster(cls, environ: Mapping[str, str] = os.environ, service: str = "") -> APIServer:
         """Return the cluster that we are a pod of."""
         return cls(lambda: in_cluster_access(environ), service)
 

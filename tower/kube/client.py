@@ -66,7 +66,7 @@ class MemberAPIError(TowerError):
 
 
 @frozen
-class Answer:
+class APIResponse:
     """What the API server said.
 
     :ivar code: HTTP status.
@@ -77,10 +77,10 @@ class Answer:
     body: bytes = field(repr=False)
 
 
-class MemberAPI:
+class APIClient:
     """:param reactor: has ``callLater``.
     :param open_pipe: opens a pipe to the API server, paused, with TLS up in it.
-    :param upstream: returns what heads need now; see `tower.kube.apiserver.Member.upstream`.
+    :param upstream: returns what heads need now; see `tower.kube.apiserver.APIServer.upstream`.
     :param timeout: for each question, s.
     :param limit: of each answer, B.
     :param persistent: keep connections for a while; False: one for each question.
@@ -170,7 +170,7 @@ class MemberAPI:
         user: str | None = None,
         groups: Sequence[str] = (),
         repeatable: bool = False,
-    ) -> Answer:
+    ) -> APIResponse:
         """Return the answer as it is, whatever its status.
 
         :param body: JSON.
@@ -192,14 +192,14 @@ class MemberAPI:
 
     async def _ask(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
-    ) -> Answer:
+    ) -> APIResponse:
         try:
             response = await self._send(method, target, headers, body)
         except (ResponseNeverReceived, RequestTransmissionFailed):
             if not repeatable:
                 raise
             response = await self._send(method, target, headers, body)
-        return Answer(response.code, await read_body(response, self._limit))
+        return APIResponse(response.code, await read_body(response, self._limit))
 
     def _send(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None
@@ -224,7 +224,7 @@ def _headers(upstream: Upstream, user: str | None, groups: Sequence[str], *, has
     return headers
 
 
-def _value(method: str, path: str, answer: Answer) -> Any:
+def _value(method: str, path: str, answer: APIResponse) -> Any:
     """Return the object in *answer*.
 
     :raise MemberAPIError: it is a failure, or no object.
@@ -258,11 +258,11 @@ class _Always:
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """Return the only endpoint that there is."""
-        return _Opened(self._open_pipe)
+        return _OpenedConnection(self._open_pipe)
 
 
 @implementer(IStreamClientEndpoint)
-class _Opened:
+class _OpenedConnection:
     """Runs a protocol on a pipe that is opened for it."""
 
     def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:

@@ -91,7 +91,7 @@ class HeadPolicy:
     is kept for the next ones.
 
     :param upstream: asked anew for each request, so that a rotated token counts at once; see
-        `tower.kube.apiserver.Member.upstream`.
+        `tower.kube.apiserver.APIServer.upstream`.
     :param identities: the cluster's own users and groups, as which only those act whom its owner lets.
     :param impersonate: False drops the users' identity: all act with the agent's own rights.
     :param why_not: the reason, or the cure, behind a refusal because of *identities*.

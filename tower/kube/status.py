@@ -60,7 +60,7 @@ _ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
 )
 
 
-class Refusal(TowerError):
+class StatusError(TowerError):
     """An answer that is a failure: what to tell the user, and how.
 
     Its text may repeat a request's words or a peer's: it is escaped, since clients print it as it is.
@@ -89,22 +89,22 @@ class Refusal(TowerError):
         self.close = close
 
 
-def refusal_of(error: BaseException) -> Refusal:
+def refusal_of(error: BaseException) -> StatusError:
     """Return what a user is told about *error*: the error tree's second level decides the code.
 
     What is not one of ours is our own mistake: 500, and nothing of its text.
     """
-    if isinstance(error, Refusal):
+    if isinstance(error, StatusError):
         return error
     for kind, code, reason in _ERRORS:
         if isinstance(error, kind):
-            return Refusal(code, str(error), reason=reason)
+            return StatusError(code, str(error), reason=reason)
     if isinstance(error, TowerError):
-        return Refusal(500, str(error))
-    return Refusal(500, "Tower failed to serve the request; its log has the reason")
+        return StatusError(500, str(error))
+    return StatusError(500, "Tower failed to serve the request; its log has the reason")
 
 
-def status_object(refusal: Refusal, request_id: str = "") -> dict[str, Any]:
+def status_object(refusal: StatusError, request_id: str = "") -> dict[str, Any]:
     """Return the Status object for *refusal*; the request id is where kubectl shows it, and in a cause."""
     message, details = refusal.message, dict(refusal.details)
     if request_id:
@@ -139,7 +139,7 @@ _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() 
 
 
 def status_response(
-    refusal: Refusal,
+    refusal: StatusError,
     request_id: str = "",
     *,
     close: bool = False,

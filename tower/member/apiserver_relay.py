@@ -228,10 +228,10 @@ class AgentEnd:
         self._log.info("refused a request: {text}", text=text)
         if passed:
             self._upstream.send(b"".join(passed))
-        self._upstream.receiver = _Nobody()
+        self._upstream.receiver = _NoPeer()
         self._upstream.close()
         self._channel.receiver = _Answered(self._channel)  # which holds no connection
-        self._channel.send(status.status_response(status.Refusal(code, text), close=True))
+        self._channel.send(status.status_response(status.StatusError(code, text), close=True))
         self._channel.finish()  # the proxy closes it when it has read that
 
     def ended(self) -> None:
@@ -339,7 +339,7 @@ class _UpgradeAnswer(Answers):
         self._channel.resume()
 
 
-class _Nobody:
+class _NoPeer:
     """Receives from a connection that is being closed."""
 
     def received(self, data: memoryview) -> None:

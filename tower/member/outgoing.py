@@ -13,7 +13,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import BadMessage, Incoming, parse_string
 from tower.conch.tunnel.tunnel import STREAM
 from tower.errors import StreamRefused, TunnelLost
-from tower.kube.apiserver import Member
+from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import AgentEnd
 from tower.member.targets import TargetRefused, Targets
@@ -35,7 +35,7 @@ REFUSALS = 50.0
 REFUSALS_RATE = 1.0
 
 
-class Ways(Protocol):
+class Destinations(Protocol):
     """Knows where the streams of a tunnel may lead."""
 
     def wanted(self, incoming: Incoming) -> str:
@@ -116,7 +116,7 @@ class Outgoing:
     def __init__(
         self,
         reactor: Any,
-        member: Member,
+        member: APIServer,
         policy: HeadPolicy,
         targets: Targets,
         budget: Budget,
@@ -137,7 +137,7 @@ class Outgoing:
         return Dialling(self, self.tally)
 
     def wanted(self, incoming: Incoming) -> str:
-        """See `Ways.wanted`."""
+        """See `Destinations.wanted`."""
         if incoming.kind != STREAM:
             raise TargetRefused(
                 "not-allowed", f"channels of type {STREAM.decode()} are opened here, and no others"
@@ -151,11 +151,11 @@ class Outgoing:
         return name.decode("ascii", "replace")
 
     def shown(self, incoming: Incoming) -> str:
-        """See `Ways.shown`."""
+        """See `Destinations.shown`."""
         return incoming.data[4:104].decode("ascii", "replace")
 
     def dial(self, name: str) -> Deferred[Connection]:
-        """See `Ways.dial`."""
+        """See `Destinations.dial`."""
         if name == KUBERNETES:
             return self._dial_api_server()
         target = self._targets.find(name)
@@ -181,7 +181,7 @@ class Outgoing:
         return result
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
-        """See `Ways.join`; what goes to the API server goes by way of the policy."""
+        """See `Destinations.join`; what goes to the API server goes by way of the policy."""
         if name == KUBERNETES:
             AgentEnd(channel, connection, self._policy.rewrite, self.unfinished).start()
         else:
@@ -191,7 +191,7 @@ class Outgoing:
 class Dialling:
     """What is being dialled for one tunnel; `stop` it when the tunnel is gone."""
 
-    def __init__(self, ways: Ways, tally: Tally) -> None:
+    def __init__(self, ways: Destinations, tally: Tally) -> None:
         self._ways = ways
         self._tally = tally
         self._pending: set[Deferred[Any]] = set()

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.conch.transport.limits import NoRoom
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import TowerError
 from tower.escaping import reported
 
@@ -49,7 +49,7 @@ class Reconnecting(Service):
     def __init__(
         self,
         clock: Any,
-        connect: Callable[[], Deferred[Tunnel]],
+        connect: Callable[[], Deferred[SSHTunnel]],
         backoff: Backoff,
         *,
         max_retry: int,
@@ -65,8 +65,8 @@ class Reconnecting(Service):
         self._failures = 0
         self._trying: Deferred[Any] | None = None
         self._timer: IDelayedCall | None = None
-        self._tunnel: Tunnel | None = None
-        self._live: dict[Tunnel, Deferred[None]] = {}
+        self._tunnel: SSHTunnel | None = None
+        self._live: dict[SSHTunnel, Deferred[None]] = {}
         self._renewing: IDelayedCall | None = None
         self._renew_next = False
         self._state = "not started"
@@ -112,7 +112,7 @@ class Reconnecting(Service):
             )
             self._retire(self._tunnel, self._clock.seconds() + RENEWAL)
 
-    def _retire(self, tunnel: Tunnel, until: float) -> None:
+    def _retire(self, tunnel: SSHTunnel, until: float) -> None:
         """Close *tunnel* once it is idle or it is time; another one that came meanwhile knows better."""
         self._renewing = None
         if tunnel is not self._tunnel:
@@ -136,7 +136,7 @@ class Reconnecting(Service):
         self._trying = trying = self._connect()
         trying.addCallbacks(self._up, self._failed)
 
-    def _up(self, tunnel: Tunnel) -> None:
+    def _up(self, tunnel: SSHTunnel) -> None:
         self._trying = None
         self._failures = 0
         self._backoff.reset()
@@ -156,7 +156,7 @@ class Reconnecting(Service):
             self._renew_next = False
             self.renew()
 
-    def _changed(self, tunnel: Tunnel) -> None:
+    def _changed(self, tunnel: SSHTunnel) -> None:
         """The proxy will soon be gone: look for another, or for itself after its restart."""
         if tunnel.draining and tunnel is self._tunnel:
             self._tunnel = None
@@ -164,7 +164,7 @@ class Reconnecting(Service):
                 self._log.info("{peer} is stopping; connecting anew", peer=tunnel.peer)
                 self._later()
 
-    def _down(self, reason: Exception, tunnel: Tunnel) -> None:
+    def _down(self, reason: Exception, tunnel: SSHTunnel) -> None:
         gone = self._live.pop(tunnel)
         if tunnel is self._tunnel:
             self._tunnel = None

@@ -15,7 +15,7 @@ from tower.net.proxy_environment import HTTPProxy, ServerURL
 LONGEST_HEAD = 16 * 1024
 
 
-def led_on(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[None]:
+def connect_through(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[None]:
     """Have *proxy*, which is at the other end of *pipe*, lead us on to *url*.
 
     The caller sees to it that this does not take too long: cancelling it closes the pipe.
@@ -23,12 +23,12 @@ def led_on(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[None]:
     :return: fires when the way is open; the pipe is paused then, and nothing has come on it.
     :raise ConnectFailed: through the Deferred: the proxy does not; the pipe is closed.
     """
-    answer = _Answer(pipe, proxy)
+    answer = _ConnectAnswer(pipe, proxy)
     answer.start(proxy.request(url))
     return answer.done
 
 
-class _Answer:
+class _ConnectAnswer:
     """The receiver that waits for an HTTP proxy's answer to CONNECT.
 
     :ivar done: fires with None when the way is open.

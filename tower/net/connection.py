@@ -28,8 +28,8 @@ from zope.interface import implementer
 from tower.errors import PeerError
 from tower.net.connection_slots import Slot
 from tower.net.lingering_close import Lingering
-from tower.net.pipes import UNHEARD, Buffer, Receiver
-from tower.net.send_queue import Backlog
+from tower.net.pipes import NO_RECEIVER, Buffer, Receiver
+from tower.net.send_queue import SendQueue
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
@@ -99,11 +99,11 @@ class Connection:
         self._reactor = reactor
         self._socket = sock
         self._fd = sock.fileno()
-        self._receiver: Receiver = UNHEARD
+        self._receiver: Receiver = NO_RECEIVER
         self._buffer: Callable[[], memoryview | None] | None = None
         self._filled: Callable[[int], None] | None = None
         self._ready = True  # whether bytes may go and come: not so during a TLS handshake
-        self._backlog: Backlog | None = None
+        self._backlog: SendQueue | None = None
         self._unsent: memoryview | None = None  # cipher text that the kernel refused
         self._reading = self._writing = False
         self._paused = True
@@ -176,7 +176,7 @@ class Connection:
     def resume(self) -> None:
         """See `tower.net.pipes.Pipe.resume`; bytes come from the reactor's loop, not from within this call."""
         if self._closed:
-            if self._receiver is not UNHEARD:
+            if self._receiver is not NO_RECEIVER:
                 self._reactor.callLater(0, self._tell, ConnectionEnded("the connection is gone already"))
         elif self._paused and not self._closing:
             self._paused = False
@@ -250,7 +250,7 @@ class Connection:
                 return False  # it was lost under this
         if sent < size:
             if self._backlog is None:
-                self._backlog = Backlog()
+                self._backlog = SendQueue()
             self._backlog.add(data[sent:])
         elif self._unsent is None and self._backlog is None:
             return True
@@ -412,7 +412,7 @@ class Connection:
 
         Call it with nothing left to send, between the bytes of two protocols (TLS after a proxy's CONNECT).
         """
-        self.receiver = UNHEARD
+        self.receiver = NO_RECEIVER
         self._release()
         return self._socket
 
@@ -438,7 +438,7 @@ class Connection:
             self.slot = None
 
     def _tell(self, reason: Exception) -> None:
-        receiver, self.receiver = self._receiver, UNHEARD
+        receiver, self.receiver = self._receiver, NO_RECEIVER
         receiver.closed(reason)
 
 

@@ -36,7 +36,7 @@ class Receiver(Protocol):
         """The pipe is gone both ways; called exactly once, and last."""
 
 
-class Unheard:
+class NoReceiver:
     """The receiver of a pipe that has none yet, or no more."""
 
     def received(self, data: memoryview) -> None:
@@ -54,7 +54,7 @@ class Unheard:
 
 
 #: The only one there need be.
-UNHEARD = Unheard()
+NO_RECEIVER = NoReceiver()
 
 
 class Pipe(Protocol):
@@ -183,7 +183,7 @@ def join(one: Pipe, two: Pipe) -> None:
     two.resume()
 
 
-class Owner(Protocol):
+class TunnelOwner(Protocol):
     """What a mux needs of what it belongs to.
 
     :ivar draining: whether it will soon be gone.

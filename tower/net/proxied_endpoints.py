@@ -15,7 +15,7 @@ from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
 from zope.interface import implementer
 
-from tower.net.connect_proxy import led_on
+from tower.net.connect_proxy import connect_through
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
@@ -27,7 +27,7 @@ _METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "fd00:ec2::23"
 
 
 @implementer(IAgentEndpointFactory)
-class Ways:
+class ProxiedEndpoints:
     """Makes an endpoint of a URL, for an ``Agent``.
 
     What is asked by plain HTTP is near, metadata services above all, and reached straight on.
@@ -115,5 +115,5 @@ class _ByProxy:
             pipe = await self._reach(self._reactor, proxy.host, proxy.port, timeout=self._timeout)
         except ConnectFailed as e:
             raise ConnectFailed(e.kind, f"the HTTP proxy {e}") from e
-        await led_on(pipe, proxy, self._url)
+        await connect_through(pipe, proxy, self._url)
         return pipe, b""

@@ -7,7 +7,7 @@ from collections import deque
 from tower.net.pipes import Buffer
 
 
-class Backlog:
+class SendQueue:
     """What waits to be sent, in order; each piece is a copy of what somebody wanted sent.
 
     Made when something has to wait and dropped when nothing does any more: most never have to.

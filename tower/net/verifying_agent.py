@@ -14,8 +14,8 @@ from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionP
 from twisted.web.iweb import IAgent
 
 from tower.errors import ConfigurationError
-from tower.net.proxied_endpoints import Ways
-from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published, refuse_published_in_system
+from tower.net.proxied_endpoints import ProxiedEndpoints
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
 
 #: Largest file of authorities, B.
 _FILE_LIMIT = 4 << 20
@@ -28,14 +28,14 @@ def verifying_agent(
 
     :param connect_timeout: s.
     :param ca_file: authorities in PEM; empty: the system's.
-    :param environ: may name an HTTP proxy; see `Ways`.
+    :param environ: may name an HTTP proxy; see `ProxiedEndpoints`.
     :raise ConfigurationError: there are none in the file, or a proxy that we cannot use.
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
     if not ca_file:
         refuse_published_in_system()
     policy = BrowserLikePolicyForHTTPS(_authorities(ca_file) if ca_file else None)
-    ways = Ways(reactor, policy, connect_timeout, environ)
+    ways = ProxiedEndpoints(reactor, policy, connect_timeout, environ)
     agent: IAgent = Agent.usingEndpointFactory(reactor, ways, pool)
     return agent
 
@@ -44,7 +44,7 @@ def _authorities(path: str) -> Any:
     try:
         with Path(path).open("rb") as file:
             pem = file.read(_FILE_LIMIT)
-        refuse_published(f"the file of authorities {path}", pem, ANOTHER_CA)
+        refuse_published(f"the file of authorities {path}", pem, ANOTHER_CA_CURE)
         found = x509.load_pem_x509_certificates(pem)
     except OSError as e:
         raise ConfigurationError(f"the file of authorities {path} cannot be read: {e.strerror}") from None

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from tower.errors import ClusterUnreachable
 from tower.escaping import reported
 from tower.kube.client import MemberAPIError
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 
 #: Where is asked.
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -45,7 +45,7 @@ _SUBRESOURCES = {
 
 
 class Posts(Protocol):
-    """What is needed of `tower.kube.client.MemberAPI`."""
+    """What is needed of `tower.kube.client.APIClient`."""
 
     async def post(
         self,
@@ -60,7 +60,7 @@ class Posts(Protocol):
 
 
 @frozen
-class Question:
+class AccessReview:
     """Who wants to do what at which node."""
 
     user: str
@@ -69,9 +69,9 @@ class Question:
     verb: str
     subresource: str
 
-    def denied(self, reason: str) -> Refusal:
+    def denied(self, reason: str) -> StatusError:
         """Return what somebody is told who may not, as API servers do, with the *reason*."""
-        return Refusal(
+        return StatusError(
             403,
             f'nodes "{self.node}" is forbidden: User "{self.user}" cannot {self.verb} resource '
             f'"nodes/{self.subresource}" in API group "" at the cluster scope' + (reason and f": {reason}"),
@@ -94,9 +94,9 @@ class NodeReview:
         self._clock = clock
         self._api = api
         self._cluster = cluster
-        self._answers: dict[Question, tuple[float, Refusal | None]] = {}
+        self._answers: dict[AccessReview, tuple[float, StatusError | None]] = {}
 
-    def __call__(self, question: Question) -> Deferred[None] | None:
+    def __call__(self, question: AccessReview) -> Deferred[None] | None:
         """Return None if the answer is yes and known already, else what fires when it is yes.
 
         :raise Refusal: also through the Deferred: he may not, or the API server refuses to say.
@@ -109,7 +109,7 @@ class NodeReview:
             raise known[1]
         return None
 
-    async def _ask(self, question: Question) -> None:
+    async def _ask(self, question: AccessReview) -> None:
         attributes = {
             "verb": question.verb,
             "version": "v1",
@@ -129,20 +129,20 @@ class NodeReview:
             )
         except MemberAPIError as e:
             text = f"cluster {self._cluster} did not say whether {question.user} may use kubelets: {e}"
-            raise (Refusal(403, text) if e.code == 403 else ClusterUnreachable(text)) from e
+            raise (StatusError(403, text) if e.code == 403 else ClusterUnreachable(text)) from e
         refusal = _refusal(question, answer)
         self._keep(question, asked + HOLDS, refusal)
         if refusal is not None:
             raise refusal
 
-    def _keep(self, question: Question, until: float, refusal: Refusal | None) -> None:
+    def _keep(self, question: AccessReview, until: float, refusal: StatusError | None) -> None:
         self._answers.pop(question, None)  # so that the oldest are the first
         while len(self._answers) >= KEPT:
             del self._answers[next(iter(self._answers))]
         self._answers[question] = until, refusal
 
 
-def _refusal(question: Question, answer: Any) -> Refusal | None:
+def _refusal(question: AccessReview, answer: Any) -> StatusError | None:
     """Return why *question* is answered with no; what is not plainly a yes is one."""
     status = answer.get("status") if isinstance(answer, dict) else None
     if not isinstance(status, dict):

@@ -9,14 +9,14 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from tower.errors import ConfigurationError, StreamRefused
-from tower.kube.apiserver import Material, Member
+from tower.kube.apiserver import APIServer, Material
 from tower.kube.head_policy import Upstream
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.system_identities import SystemIdentities
 from tower.net.connecting import connect
 from tower.net.pipes import Pipe
 from tower.net.tls.resumption import Resumption
-from tower.tunnels.apiserver_gate import MemberDoor
+from tower.tunnels.apiserver_gate import APIServerGate
 
 #: How long the API server may take to be connected without a node, s.
 DIRECT_TIMEOUT = 10.0
@@ -30,14 +30,14 @@ class Dialler(Protocol):
 
 
 @frozen
-class _Opened:
+class _OpenedStream:
     """What one credential leads to."""
 
-    member: Member
-    door: MemberDoor
+    member: APIServer
+    door: APIServerGate
 
 
-class Gate:
+class MemberAPIServer:
     """:param cluster: its name.
     :param sockets: a `tower.reactor.poller.Poller`, for connections without a node.
     :param load: returns the credential; raises `ConfigurationError` with the cure.
@@ -62,7 +62,7 @@ class Gate:
         self._load = load
         self._identities = identities
         self._why_not = why_not
-        self._opened: _Opened | None = None
+        self._opened: _OpenedStream | None = None
         self._problem = ""
         self.is_refused = False
 
@@ -83,12 +83,12 @@ class Gate:
         if old is not None:
             old.door.draining = True
         try:
-            member = Member(self._load)
+            member = APIServer(self._load)
         except ConfigurationError as e:
             self._problem = str(e)
             return
         self._problem = ""
-        door = MemberDoor(
+        door = APIServerGate(
             self._reactor,
             member.tls,
             member.server_name,
@@ -97,7 +97,7 @@ class Gate:
             identities=self._identities(),
             why_not=self._why_not,
         )
-        self._opened = _Opened(member, door)
+        self._opened = _OpenedStream(member, door)
 
     @property
     def server(self) -> bytes:
@@ -117,10 +117,10 @@ class Gate:
         return self._way_in().member.upstream()
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """See `MemberDoor.rewrite`."""
+        """See `APIServerGate.rewrite`."""
         return self._way_in().door.rewrite(head, plain)
 
-    def _way_in(self) -> _Opened:
+    def _way_in(self) -> _OpenedStream:
         if self._opened is None:
             raise ConfigurationError(self.problem)
         return self._opened

@@ -10,30 +10,30 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.clusters.cluster import Cluster
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node, parse_node
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ConfigurationError, TowerError
-from tower.kube.client import MemberAPI
+from tower.kube.client import APIClient
 from tower.net.addresses import parse_address
 from tower.net.budget import Budget
 from tower.net.connecting import connect
-from tower.nodes.apiserver import Gate
+from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.cloud import NodeCloud
-from tower.nodes.cluster_tunnel import NodeWay
+from tower.nodes.cluster_tunnel import SSHClusterTunnel
 from tower.nodes.health import member_health
-from tower.nodes.host_key_policy import Vouching
+from tower.nodes.host_key_policy import HostKeyPolicy
 from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.node_sources import Lister, api_nodes, cloud_nodes, fallback, file_nodes, fixed_nodes
-from tower.nodes.plausibility import cautious
+from tower.nodes.plausibility import plausible
 from tower.nodes.record_files import NodeFiles, Placed
 from tower.nodes.remembered_nodes import KnownNodes
 from tower.nodes.ssh.client import CONNECT, KEEPALIVE_INTERVAL
 from tower.nodes.tunneler import SSHTunneler, cut_user
 from tower.nodes.tunnels.interfaces import OpenCounters
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 from tower.nodes.tunnels.tunnels import NodeTunnels
 from tower.store import IStore
 from tower.tunnels import Tunnels
@@ -42,7 +42,7 @@ _UNAUTHORIZED = 401
 
 
 @frozen
-class Surroundings:
+class NodeServices:
     """What all these clusters share.
 
     :ivar sockets: a `tower.reactor.poller.Poller`.
@@ -57,7 +57,7 @@ class Surroundings:
     wheel: Any
     store: IStore
     tunnels: Tunnels
-    accesses: MemberAccesses
+    accesses: MemberCredentials
     budget: Budget
     epoch: Callable[[], float]
     keepalive: float
@@ -75,7 +75,7 @@ class NodeCluster:
 
     _log = Logger()
 
-    def __init__(self, around: Surroundings, cluster: Cluster) -> None:
+    def __init__(self, around: NodeServices, cluster: Cluster) -> None:
         assert cluster.ssh is not None
         self.cluster = cluster
         self.spec: SSHSpec = cluster.ssh
@@ -88,7 +88,7 @@ class NodeCluster:
         key = self._placed("key_file")
         self._key = KeyPairFiles(key.path, self.spec.key_type, key.files)
         self.counters = OpenCounters()
-        self.gate = Gate(
+        self.gate = MemberAPIServer(
             cluster.name,
             around.reactor,
             around.sockets,
@@ -97,8 +97,8 @@ class NodeCluster:
             why_not=f"to allow it, run 'tower cluster set {cluster.name} --allow-system-identity NAME'",
         )
         user = cut_user(self.spec.user)
-        self._vouching = Vouching(self.spec, self._known, self._placed("known_hosts"))
-        self._login = Login(user, self._key.private, self._vouching)
+        self._vouching = HostKeyPolicy(self.spec, self._known, self._placed("known_hosts"))
+        self._login = NodeLogin(user, self._key.private, self._vouching)
         self.tunnels = NodeTunnels(
             around.reactor,
             self._tunnel,
@@ -119,11 +119,13 @@ class NodeCluster:
             epoch=around.epoch,
             name=cluster.name,
         )
-        self._api = MemberAPI(around.reactor, lambda: self.gate.open(self.tunnels), self.gate.upstream)
-        self._direct_api = MemberAPI(
+        self._api = APIClient(around.reactor, lambda: self.gate.open(self.tunnels), self.gate.upstream)
+        self._direct_api = APIClient(
             around.reactor, self.gate.open_directly, self.gate.upstream, persistent=False
         )
-        self.way = NodeWay(cluster.name, user, self.tunnels, self.gate, self._live, self._close_tunnels)
+        self.way = SSHClusterTunnel(
+            cluster.name, user, self.tunnels, self.gate, self._live, self._close_tunnels
+        )
         self.kubelets: Kubelets | None = None
         self._is_there = False
         self._settle()
@@ -136,7 +138,7 @@ class NodeCluster:
             return fixed_nodes([parse_node(text, port) for text in spec.nodes])
         if spec.nodes_file:
             file = self._placed("nodes_file")
-            return cautious(
+            return plausible(
                 file_nodes(file.path, port, file.files),
                 self._connected,
                 self._try,
@@ -214,7 +216,7 @@ class NodeCluster:
             before.stop()
 
     async def try_credential(self) -> None:
-        """Find out whether the API server knows the member's credential; see `Gate.is_refused`."""
+        """Find out whether the API server knows the member's credential; see `MemberAPIServer.is_refused`."""
         if not self.tunnels.is_up:
             return
         try:

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
-from tower.nodes.apiserver import Dialler, Gate
+from tower.nodes.apiserver import Dialler, MemberAPIServer
 from tower.tunnels import SSH
 from tower.tunnels.registry import Rewrite
 from tower.tunnels.targets import KUBERNETES
@@ -28,7 +28,7 @@ class Kubelets(Protocol):
         """Return a request's head as it goes to a kubelet."""
 
 
-class NodeWay:
+class SSHClusterTunnel:
     """See `tower.tunnels.Tunnel`: one for all nodes of a cluster, there while a tunnel to one of them is up.
 
     :param user: whom the nodes know us as.
@@ -49,7 +49,7 @@ class NodeWay:
         name: str,
         user: str,
         tunnels: Dialler,
-        gate: Gate,
+        gate: MemberAPIServer,
         live: Callable[[], tuple[int, float]],
         on_close: Callable[[str], object],
     ) -> None:

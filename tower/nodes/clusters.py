@@ -15,7 +15,7 @@ from tower.clusters.cluster import Cluster, Condition
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ConfigurationError, NotFound
-from tower.nodes.cluster import NodeCluster, Surroundings
+from tower.nodes.cluster import NodeCluster, NodeServices
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.tunnel_metrics import Reading
 from tower.nodes.tunneler import TunnelSyncUnhealthy
@@ -37,7 +37,7 @@ class NodeClusters(Service):
 
     _log = Logger()
 
-    def __init__(self, around: Surroundings, clusters: Clusters) -> None:
+    def __init__(self, around: NodeServices, clusters: Clusters) -> None:
         self._around = around
         self._clusters = clusters
         self._running: dict[str, NodeCluster] = {}

@@ -22,7 +22,7 @@ from tower.kube.apiserver import client_context
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.budget import Budget
 from tower.net.connecting import connect
-from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 from tower.nodes.health import kubelet_health
 from tower.nodes.http_agent import CONNECT as AGENT_CONNECT
 from tower.nodes.http_agent import NodeAgent
@@ -34,7 +34,7 @@ from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
 from tower.nodes.ssh.known_hosts import KnownHosts
 from tower.nodes.tunneler import SSHTunneler, cut_user
 from tower.nodes.tunnels.interfaces import HealthCheck
-from tower.nodes.tunnels.tunnel import Login, NodeTunnel
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 from tower.nodes.tunnels.tunnels import NodeTunnels
 from tower.reactor.clock import TimeOfDay
 from tower.reactor.timers import Wheel
@@ -137,7 +137,7 @@ def _tunneler(
         lister = cloud_nodes(instances, options.address_types, options.ssh_port, clock=reactor)
     key = KeyPairFiles(options.ssh_keyfile)
     user = cut_user(options.ssh_user)
-    login = Login(user, key.private, host_keys or _host_keys(options))
+    login = NodeLogin(user, key.private, host_keys or _host_keys(options))
     day, wheel, budget = TimeOfDay(reactor), Wheel(reactor), Budget(BUDGET)
     dial = _leasing(partial(reach, reactor, timeout=CONNECT), instances, user, key)
 
@@ -167,7 +167,7 @@ def _context(options: NodeDialerOptions) -> ssl.SSLContext:
         authority = read_plain(file, AUTHORITY_LIMIT) if file else None
     except OSError as e:
         raise ConfigurationError(f"{file}: {e.strerror}") from e
-    refuse_published(file, authority or b"", ANOTHER_CA)
+    refuse_published(file, authority or b"", ANOTHER_CA_CURE)
     if options.insecure_skip_tls_verify:
         _log.warn("NOT SECURE: what nodes reach by https is believed to be what it says")
     return client_context(KubeAccess(file, authority, insecure=options.insecure_skip_tls_verify))

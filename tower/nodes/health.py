@@ -66,7 +66,7 @@ class Dialler(Protocol):
 
 
 class Gate(Protocol):
-    """What is needed of `tower.nodes.apiserver.Gate`."""
+    """What is needed of `tower.nodes.apiserver.MemberAPIServer`."""
 
     def upstream(self) -> Upstream:
         """Return what heads need."""
@@ -118,7 +118,7 @@ class _EachTimeAnew(Resumption):
 _EACH_TIME_ANEW = _EachTimeAnew()
 
 
-class _Answer:
+class _HealthAnswer:
     """The receiver of a pipe on which a question was asked.
 
     :ivar code: fires with the status of the answer.
@@ -171,7 +171,7 @@ async def _code(pipe: Pipe, path: bytes, host_line: bytes) -> int:
 
     :raise Unhealthy: there was no answer.
     """
-    answer = _Answer(pipe)
+    answer = _HealthAnswer(pipe)
     pipe.receiver = answer
     pipe.send(
         b"GET %b HTTP/1.1\r\n%bUser-Agent: tower-proxy\r\nAccept: */*\r\nConnection: close\r\n\r\n"

@@ -23,7 +23,7 @@ _ANYBODY = "insecure-ignore"
 _log = Logger()
 
 
-class Vouching:
+class HostKeyPolicy:
     """A `tower.nodes.ssh.host_keys.HostKeys` that does as a cluster's record says now.
 
     :param known: what is remembered of the nodes.

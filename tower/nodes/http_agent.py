@@ -46,7 +46,7 @@ class NodeAgent:
         self._pool = HTTPConnectionPool(reactor)
         self._pool.cachedConnectionTimeout = IDLE
         self._pool.maxPersistentPerHost = KEPT
-        ways = _Ways(reactor, dial, tls)
+        ways = _NodeEndpoints(reactor, dial, tls)
         self._agent: Agent = Agent.usingEndpointFactory(reactor, ways, self._pool)
 
     def request(
@@ -68,7 +68,7 @@ class NodeAgent:
 
 
 @implementer(IAgentEndpointFactory)
-class _Ways:
+class _NodeEndpoints:
     """Makes an endpoint of a URL."""
 
     def __init__(self, reactor: Any, dial: Dial, tls: ssl.SSLContext) -> None:

@@ -18,9 +18,9 @@ from tower.kube.apiserver import Material, client_context
 from tower.kube.canonical_head import identity_lines
 from tower.kube.head_policy import Upstream
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import Refusal
-from tower.net.tls.published_authorities import ANOTHER_CA, refuse_published
-from tower.nodes.access_review import VERBS, NodeReview, Posts, Question, subresource_of
+from tower.kube.status import StatusError
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
+from tower.nodes.access_review import VERBS, AccessReview, NodeReview, Posts, subresource_of
 from tower.nodes.kubelet_address import KubeletPlaces, OneTunnel, inner_addresses
 from tower.nodes.record_files import Placed
 from tower.tunnels.apiserver_gate import not_secured
@@ -40,7 +40,7 @@ _AMBIGUOUS = re.compile(rb"[%\\]|//|/\.{1,2}(?:/|\Z)")
 
 
 class Gate(Protocol):
-    """What is needed of `tower.nodes.apiserver.Gate`."""
+    """What is needed of `tower.nodes.apiserver.MemberAPIServer`."""
 
     @property
     def material(self) -> Material | None:
@@ -50,7 +50,7 @@ class Gate(Protocol):
         """Return what heads need."""
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
-        """Return a head as it goes to the API server; raises `Refusal` for whom nobody may act as."""
+        """Return a head as it goes to the API server; raises `StatusError` for whom nobody may act as."""
 
 
 class Nodes(Protocol):
@@ -72,7 +72,7 @@ class Kubelets:
     :param cluster: its name.
     :param api: the member's.
     :param authority: the file with the kubelets' CAs; looked at only if *spec* names one.
-    :ivar draining: set it when others took their place; see `tower.tunnels.apiserver_gate.MemberDoor`.
+    :ivar draining: set it when others took their place; see `tower.tunnels.apiserver_gate.APIServerGate`.
     """
 
     draining = False
@@ -110,7 +110,7 @@ class Kubelets:
         names = [node.name for node in nodes]
         known = ", ".join(names[:_NAMED]) or "none"
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        raise Refusal(
+        raise StatusError(
             404, f'cluster {self._cluster} has no node "{name}"; it has {known}{more}', details={"name": name}
         )
 
@@ -128,12 +128,12 @@ class Kubelets:
         if self._gate.material is None:
             raise ClusterUnreachable(self._no_credential)
         if _AMBIGUOUS.search(path):
-            raise Refusal(400, "no escapes, backslashes, dots or empty segments in a path of a kubelet")
+            raise StatusError(400, "no escapes, backslashes, dots or empty segments in a path of a kubelet")
         verb = "create" if upgrade else VERBS.get(method)
         if verb is None:
-            raise Refusal(405, f"{method.decode('latin-1')} is nothing that a kubelet knows")
+            raise StatusError(405, f"{method.decode('latin-1')} is nothing that a kubelet knows")
         self._gate.rewrite(_AS % identity_lines(user, groups), plain=False)
-        return self._review(Question(user, tuple(groups), node.name, verb, subresource_of(path)))
+        return self._review(AccessReview(user, tuple(groups), node.name, verb, subresource_of(path)))
 
     def rewrite(self, head: bytes, plain: bool) -> bytes:
         """Return a request's head as it goes to a kubelet, with the credential in it; see `authorize`.
@@ -141,7 +141,7 @@ class Kubelets:
         :raise Refusal: there is no credential any more.
         """
         if self._gate.material is None:
-            raise Refusal(503, self._no_credential)
+            raise StatusError(503, self._no_credential)
         line, _, fields = head.partition(b"\r\n")
         kept = b"".join(
             field for field in fields.splitlines(keepends=True) if _IDENTITY.fullmatch(field) is None
@@ -207,7 +207,7 @@ class Kubelets:
         except OSError as e:
             raise ConfigurationError(f"{file.path}: {e.strerror}") from e
         if self._trust is None or self._trust[0] != authority:
-            refuse_published(f"kubelet CA {file}", authority or b"", ANOTHER_CA)
+            refuse_published(f"kubelet CA {file}", authority or b"", ANOTHER_CA_CURE)
             self._trust = (
                 authority,
                 kubelet_context(material, authority, insecure=self._spec.kubelet_insecure),

@@ -14,7 +14,7 @@ from tower.clusters.node import SSH_PORT, Node, is_name, is_place, usual
 from tower.errors import ConfigurationError, TowerError
 from tower.files import ANYWHERE, Files, read_plain
 from tower.net.addresses import parse_address
-from tower.reactor.cooperate import in_pieces
+from tower.reactor.cooperate import map_cooperatively
 
 #: Where nodes are in the API.
 NODES = "/api/v1/nodes"
@@ -49,7 +49,7 @@ class NoPreferredAddress(ListingFailed):
 
 
 class ListsItems(Protocol):
-    """What is needed of `tower.kube.client.MemberAPI`."""
+    """What is needed of `tower.kube.client.APIClient`."""
 
     async def items(self, path: str) -> Sequence[Any]:
         """Return what is in the list at *path*."""
@@ -135,7 +135,7 @@ async def _preferred_nodes(clock: Any, found: Iterable[_Found], address_types: S
             lacking = e
             return None
 
-    nodes = [node for node in await in_pieces(clock, found, read) if node is not None]
+    nodes = [node for node in await map_cooperatively(clock, found, read) if node is not None]
     if lacking is not None and not nodes:
         raise lacking
     return nodes

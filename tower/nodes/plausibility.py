@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as TooLate
 
 from tower.clusters.node import Node
-from tower.errors import words
+from tower.errors import one_line
 from tower.nodes.node_sources import Lister, ListingFailed
 
 #: How many nodes of such a list are tried at each look, other ones each time, and how long that may take, s.
@@ -25,7 +25,7 @@ TIMEOUT = 10.0
 Try: TypeAlias = Callable[[Node], Awaitable[object]]
 
 
-def cautious(
+def plausible(
     lister: Lister,
     connected: Callable[[], Sequence[Node]],
     attempt: Try,
@@ -73,7 +73,7 @@ async def _problem(nodes: Sequence[Node], attempt: Try, clock: Any) -> str:
         return ""
     error = results[0][1].value
     return f"{nodes[0].address}: " + (
-        f"no answer in {TIMEOUT:g} s" if isinstance(error, TooLate) else words(error)
+        f"no answer in {TIMEOUT:g} s" if isinstance(error, TooLate) else one_line(error)
     )
 
 

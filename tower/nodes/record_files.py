@@ -12,7 +12,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from tower.clusters.ssh_spec import GivenCluster, SSHSpec
+from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
 from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, PLACE, wrong
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Beneath, Files
@@ -40,7 +40,7 @@ class NodeFiles:
     """
 
     directory: Path
-    given: GivenCluster | None = None
+    given: DefaultCluster | None = None
 
     def prepare(self, *apart: Path) -> None:
         """Make the directory, for its owner alone, where there is none.

@@ -63,7 +63,7 @@ def _line_of(clock: Any) -> _Line:
     return _lines.setdefault(clock, _Line())
 
 
-async def turn(clock: Any) -> None:
+async def yield_to_reactor(clock: Any) -> None:
     """Let everybody else have a turn.
 
     :param clock: an ``IReactorTime``.
@@ -71,7 +71,9 @@ async def turn(clock: Any) -> None:
     await _line_of(clock).join(clock)
 
 
-async def in_pieces(clock: Any, things: Iterable[T], work: Callable[[T], R], piece: int = PIECE) -> list[R]:
+async def map_cooperatively(
+    clock: Any, things: Iterable[T], work: Callable[[T], R], piece: int = PIECE
+) -> list[R]:
     """Return what *work* makes of each of *things*.
 
     :param clock: an ``IReactorTime``.
@@ -79,10 +81,10 @@ async def in_pieces(clock: Any, things: Iterable[T], work: Callable[[T], R], pie
     :param piece: how many are done before others have a turn.
     """
     if not _line_of(clock).is_empty:
-        await turn(clock)
+        await yield_to_reactor(clock)
     made: list[R] = []
     for thing in things:
         made.append(work(thing))
         if len(made) % piece == 0:
-            await turn(clock)
+            await yield_to_reactor(clock)
     return made

@@ -19,7 +19,7 @@ PERIOD = 1.0
 FEW = 8
 
 
-class News:
+class LogBatch:
     """Writes lines in rows.
 
     A line costs four times as much alone, in between other work, as it does in a row of lines: then all that
@@ -68,7 +68,7 @@ class Summary:
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
-        self._kinds: dict[str, _Kind] = {}
+        self._kinds: dict[str, _LineKind] = {}
 
     def tell(self, what: str, line: str, *, level: Any = LogLevel.info, **fields: Any) -> None:
         """Write *line*, formatted with *fields* as ``Logger.info`` does, or count it.
@@ -78,7 +78,7 @@ class Summary:
         """
         kind = self._kinds.get(what)
         if kind is None:
-            kind = self._kinds[what] = _Kind()
+            kind = self._kinds[what] = _LineKind()
             kind.timer = self._clock.callLater(PERIOD, self._due, what)
         kind.count += 1
         if kind.count <= FEW:
@@ -95,7 +95,7 @@ class Summary:
         else:
             del self._kinds[what]
 
-    def _sum_up(self, what: str, kind: _Kind) -> None:
+    def _sum_up(self, what: str, kind: _LineKind) -> None:
         if kind.count > FEW:
             level, line, fields = kind.last
             text = f"{{count}} more {{what}} in the last {PERIOD:g} s, the last of them: {line}"
@@ -109,7 +109,7 @@ class Summary:
         self._kinds.clear()
 
 
-class _Kind:
+class _LineKind:
     """What happened of one kind in this period."""
 
     __slots__ = ("count", "last", "timer")

@@ -42,7 +42,7 @@ _READABLE, _WRITABLE = _IN | _BROKEN, _OUT | _BROKEN
 
 @implementer(IReadDescriptor, IReactorFDSet)
 class Poller:
-    """What `tower.net.connection.Connection` and `tower.conch.tunnel.tunnel.Tunnel` take for the reactor.
+    """What `tower.net.connection.Connection` and `tower.conch.tunnel.tunnel.SSHTunnel` take for the reactor.
 
     A socket that broke is reported as readable or writable, whatever somebody waits for: it is the system
     call that knows what happened.

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 
-class Until(Service):
+class RepeatingTask(Service):
     """While it runs, does its work at once, and again *period* s after it was done.
 
     Go's ``wait.Until``: work that takes long is never done twice at once, and never at the heels of itself.

@@ -22,7 +22,7 @@ class _Pool(ThreadPool):
     threadFactory = cast(type[Thread], partial(Thread, daemon=True))
 
 
-class OneThread:
+class WorkerThread:
     """Does one thing after the other.
 
     There is no thread before the first, so that until then the process may still become a daemon.

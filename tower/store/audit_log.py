@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.options import OptionError
-from tower.reactor.worker_thread import OneThread
+from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import STANDARD_OUTPUT, RotatingFile, StandardOutput, Writes
 
 #: How long a line waits for others to be written with, s.
@@ -39,7 +39,7 @@ ERRORS = "apiserver_audit_error_total"
 
 
 class Works(Protocol):
-    """What is needed of `tower.reactor.worker_thread.OneThread`."""
+    """What is needed of `tower.reactor.worker_thread.WorkerThread`."""
 
     @property
     def started(self) -> bool:
@@ -151,7 +151,7 @@ def open_audit_log(options: Mapping[str, Any], reactor: Any, seconds: Callable[[
     path = options["audit-log-path"]
     if not path:
         return None
-    thread = OneThread(reactor, "tower-audit")
+    thread = WorkerThread(reactor, "tower-audit")
     if path == STANDARD_OUTPUT:
         return AuditLog(reactor, thread, StandardOutput(), "on standard output")
     file = RotatingFile(

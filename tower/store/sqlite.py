@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
 
-from tower.reactor.worker_thread import OneThread
+from tower.reactor.worker_thread import WorkerThread
 from tower.store.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
 from tower.store.sqlite_file import Outcome, SQLiteFile
 from tower.store.store import SnapshotStore
@@ -43,7 +43,7 @@ class SQLiteStore(SnapshotStore):
     ) -> None:
         self._file = SQLiteFile(os.fspath(path), size_limit)
         super().__init__(*self._file.load())
-        self._thread = OneThread(reactor, "tower-store")
+        self._thread = WorkerThread(reactor, "tower-store")
         self._waiting = 0
         self._stopped: Deferred[None] | None = None
 

@@ -26,7 +26,7 @@ class VaultError(ConfigurationError):
     """The key file cannot be used."""
 
 
-class NotOpened(VaultError):
+class UnsealFailed(VaultError):
     """Something was sealed with a key that the file does not hold; what is sealed now opens again."""
 
 
@@ -64,14 +64,14 @@ class Vault:
         :raise VaultError: the key file cannot be used.
         """
         if not self._has_keys():
-            raise NotOpened(f"key file {self.path}: is not there: put it back, as from a backup")
+            raise UnsealFailed(f"key file {self.path}: is not there: put it back, as from a backup")
         try:
             data = MultiFernet(self._keys).decrypt(sealed.encode())
         except InvalidToken:
-            raise NotOpened(f"key file {self.path}: holds no key that opens what was sealed") from None
+            raise UnsealFailed(f"key file {self.path}: holds no key that opens what was sealed") from None
         owner, _, plain = data.partition(b"\0")
         if owner != about.encode():
-            raise NotOpened("what was sealed belongs to something else")
+            raise UnsealFailed("what was sealed belongs to something else")
         return plain
 
     def is_current(self, sealed: str) -> bool:

@@ -16,19 +16,18 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
-from tower.kube.head_policy import HeadPolicy, Upstream
-from tower.kube.head_policy import Refusal as Refused
-from tower.kube.status import Refusal
+from tower.kube.head_policy import HeadPolicy, Refusal, Upstream
+from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.net.connecting import ConnectFailed
 from tower.net.tls.resumption import Resumption
-from tower.tunnels.registry import Channel
+from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.tls_handshake import TLSHandshake
 
 _OWN = re.compile(rb"(?i:host|authorization):[^\r\n]*\r\n")
 
 
-class MemberDoor:
+class APIServerGate:
     """:param clock: has ``callLater`` and ``seconds``.
     :param context: verifies the API server; None: it has no TLS.
     :param server_name: the name that its certificate must have.
@@ -61,7 +60,7 @@ class MemberDoor:
         self._resumption = resumption
         self._policy = HeadPolicy(upstream, identities=identities, impersonate=impersonate, why_not=why_not)
 
-    def secure(self, channel: Channel) -> Deferred[Any]:
+    def secure(self, channel: TunnelChannel) -> Deferred[Any]:
         """Return *channel* with the API server's TLS up in it, if it has TLS.
 
         :raise StreamRefused: through the Deferred.
@@ -79,13 +78,13 @@ class MemberDoor:
         """Return a request's head as it goes to the API server, with the credential.
 
         :param plain: nobody is impersonated but whom the request itself names.
-        :raise Refusal: the credential's rights are not lent for this.
+        :raise StatusError: the credential's rights are not lent for this.
         """
         if plain:
             return self._lend(head)
         rewritten = self._policy.rewrite(head)
-        if isinstance(rewritten, Refused):
-            raise Refusal(403, rewritten.text)
+        if isinstance(rewritten, Refusal):
+            raise StatusError(403, rewritten.text)
         return rewritten.head
 
     def _lend(self, head: bytes) -> bytes:

@@ -24,7 +24,7 @@ RECONNECTING = 60.0
 
 
 class Tunnel(Protocol):
-    """One live way into a cluster; `tower.conch.tunnel.tunnel.Tunnel` is the one that an agent opened.
+    """One live way into a cluster; `tower.conch.tunnel.tunnel.SSHTunnel` is the one that an agent opened.
 
     :ivar name: the cluster.
     :ivar fingerprint: of the agent's key.
@@ -224,7 +224,7 @@ class Tunnels:
 Rewrite: TypeAlias = Callable[[bytes, bool], bytes]
 
 
-class Channel(Pipe, Protocol):
+class TunnelChannel(Pipe, Protocol):
     """What is needed of `tower.conch.connection.channel.Channel`."""
 
     @property

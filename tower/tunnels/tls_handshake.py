@@ -10,11 +10,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from tower.errors import TunnelLost
 from tower.net.connecting import ConnectFailed
 from tower.net.connection import ConnectionEnded
-from tower.net.pipes import UNHEARD, Owner
+from tower.net.pipes import NO_RECEIVER, TunnelOwner
 from tower.net.tls.connection import reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import TLSSession
-from tower.tunnels.registry import Channel
+from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.tls_pipe import TLSPipe
 
 #: How long the handshake may take, s.
@@ -47,14 +47,14 @@ class TLSHandshake:
 
     def __init__(
         self,
-        pipe: Channel,
+        pipe: TunnelChannel,
         context: ssl.SSLContext,
         server_hostname: str,
         clock: Any,
         resumption: Resumption | None = None,
         *,
         timeout: float = HANDSHAKE_TIMEOUT,
-        owner: Owner | None = None,
+        owner: TunnelOwner | None = None,
     ) -> None:
         self._pipe = pipe
         self._owner = owner
@@ -103,7 +103,7 @@ class TLSHandshake:
     def _failed(self, reason: Exception, *, flush: bool = False) -> None:
         if not self._end():
             return
-        self._pipe.receiver = UNHEARD
+        self._pipe.receiver = NO_RECEIVER
         if flush:
             self._pipe.close()
         else:

@@ -15,11 +15,11 @@ import ssl
 
 from tower.net.buffers import POOL
 from tower.net.connection import ConnectionEnded
-from tower.net.pipes import UNHEARD, Buffer, Owner, Receiver
+from tower.net.pipes import NO_RECEIVER, Buffer, Receiver, TunnelOwner
 from tower.net.tls.connection import TLSFailed, reason_of
 from tower.net.tls.resumption import Resumption
 from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
-from tower.tunnels.registry import Channel
+from tower.tunnels.registry import TunnelChannel
 
 
 class TLSPipe:
@@ -54,14 +54,14 @@ class TLSPipe:
 
     def __init__(
         self,
-        pipe: Channel,
+        pipe: TunnelChannel,
         session: TLSSession,
         resumption: Resumption,
         offered: ssl.SSLSession | None,
         *,
-        owner: Owner | None = None,
+        owner: TunnelOwner | None = None,
     ) -> None:
-        self.receiver: Receiver = UNHEARD
+        self.receiver: Receiver = NO_RECEIVER
         self._pipe = pipe
         self._session = session
         self._resumption = resumption
@@ -261,7 +261,7 @@ class TLSPipe:
             return
         self._reason = reason
         self._shut = True
-        self._pipe.receiver = UNHEARD
+        self._pipe.receiver = NO_RECEIVER
         if flush:
             self._pipe.close()
         else:
@@ -269,5 +269,5 @@ class TLSPipe:
         self._tell(reason)
 
     def _tell(self, reason: Exception) -> None:
-        receiver, self.receiver = self.receiver, UNHEARD
+        receiver, self.receiver = self.receiver, NO_RECEIVER
         receiver.closed(reason)

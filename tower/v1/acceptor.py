@@ -10,17 +10,17 @@ from twisted.logger import Logger, LogLevel
 
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import KeyPair
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import LONGEST_VERSION, shortened
 from tower.net.pipes import Pipe
 from tower.tunnels.limits import Entrance
 from tower.v1.config import AgentConfig
 from tower.v1.server import V1Agent, V1ServerTransport
 from tower.v1.tunnel import V1Tunnel
-from tower.v2.acceptor import Reception
+from tower.v2.acceptor import AgentAcceptor
 
 
-class V1Reception:
+class V1AgentAcceptor:
     """Takes old agents.
 
     :param clock: for the connections' timers.
@@ -35,7 +35,7 @@ class V1Reception:
     def __init__(
         self,
         clock: Any,
-        reception: Reception,
+        reception: AgentAcceptor,
         tokens: V1Tokens,
         host_key: KeyPair,
         *,
@@ -50,7 +50,7 @@ class V1Reception:
         self._impersonate = impersonate
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
-        """Take the connection of an agent whose WebSocket is open; see `Reception.opened`."""
+        """Take the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
         entrance = Entrance(self._reception.places)
         admit = partial(self._admit, entrance)
         ssh = V1ServerTransport(self._reception.wheel, self._host_key, admit, keepalive=self._keepalive)
@@ -70,7 +70,7 @@ class V1Reception:
         entrance.enter(config.name, "")
         return token
 
-    def _welcome(self, agent: V1Agent, tunnel: Tunnel) -> tuple[V1Tunnel, str | None]:
+    def _welcome(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:
         config = agent.config
         self._reception.open_up(
             tunnel, agent.name, agent.fingerprint, shortened(config.version, LONGEST_VERSION)

@@ -20,9 +20,9 @@ from twisted.python.failure import Failure
 from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
 from tower.conch.connection.server import USERAUTH
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, fingerprint
-from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, Limits
+from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, TransportLimits
 from tower.conch.transport.signatures import ECDSA_P256, verify
 from tower.conch.transport.transport import nothing
 from tower.conch.transport.userauth_messages import (
@@ -36,7 +36,7 @@ from tower.errors import PeerError
 from tower.escaping import reported
 from tower.reactor.timers import Clock
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
-from tower.v1.redaction import Discretion
+from tower.v1.redaction import Redactor
 from tower.v2.transport import HostKeyMismatch
 
 #: How long the proxy may take to answer the config, s.
@@ -126,13 +126,13 @@ class V1ClientTransport(Client):
         pinned: Collection[str] | None,
         *,
         keepalive: float = 10.0,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[V1Proxy] = Deferred()
         self.on_admitted: Callable[[], None] = nothing
         self._config: AgentConfig | None = config
-        self._discretion = Discretion(config)
+        self._discretion = Redactor(config)
         self._pinned = None if pinned is None else frozenset(pinned)
         self._asked_at = 0.0
         self.auth = NoPassword(self._accepted)
@@ -194,8 +194,8 @@ class V1ClientTransport(Client):
         self.ready.callback(V1Proxy(fingerprint(self.host_key)))
 
     def ssh_DISCONNECT(self, packet: bytes) -> None:
-        """The peer says why it goes; see `Discretion`."""
-        fields = Fields(packet)
+        """The peer says why it goes; see `Redactor`."""
+        fields = MessageReader(packet)
         code, text = fields.number(), fields.string()
         self._end(Disconnected(code, self._discretion.shown(text) if text else "", self.peer))
 

@@ -15,7 +15,7 @@ from tower.net.connecting import connect
 from tower.net.connection import Connection
 from tower.net.pipes import join
 from tower.v1.config import CHANNEL
-from tower.v1.redaction import Discretion
+from tower.v1.redaction import Redactor
 from tower.v1.registration import Registration
 
 #: Longest address that is looked at, B.
@@ -35,11 +35,11 @@ class RegisteredWays:
     ) -> None:
         self._reactor = reactor
         self._addresses = registration.addresses
-        self._discretion = Discretion(registration.config)
+        self._discretion = Redactor(registration.config)
         self._connect = connect
 
     def wanted(self, incoming: Incoming) -> str:
-        """See `tower.member.outgoing.Ways.wanted`."""
+        """See `tower.member.outgoing.Destinations.wanted`."""
         if incoming.kind != CHANNEL:
             raise TargetRefused(
                 "not-allowed", f"channels of type {CHANNEL.decode()} are opened here, and no others"
@@ -52,16 +52,16 @@ class RegisteredWays:
         return name
 
     def shown(self, incoming: Incoming) -> str:
-        """See `tower.member.outgoing.Ways.shown`."""
+        """See `tower.member.outgoing.Destinations.shown`."""
         return self._discretion.shown(incoming.data) if incoming.data else ""
 
     def dial(self, name: str) -> Deferred[Connection]:
-        """See `tower.member.outgoing.Ways.dial`."""
+        """See `tower.member.outgoing.Destinations.dial`."""
         address = self._addresses[name]
         return self._connect(self._reactor, address.host, address.port, timeout=DIAL_TIMEOUT)
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
-        """See `tower.member.outgoing.Ways.join`."""
+        """See `tower.member.outgoing.Destinations.join`."""
         join(channel, connection)
 
 

@@ -13,7 +13,7 @@ LONGEST_SHOWN = 200
 _QUOTED = 8
 
 
-class Discretion:
+class Redactor:
     """Knows what must not be shown.
 
     :param config: what was sent to the proxy.

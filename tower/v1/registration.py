@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from tower import __version__
 from tower.errors import ConfigurationError
-from tower.kube.apiserver import Member
+from tower.kube.apiserver import APIServer
 from tower.tunnels.targets import Address
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 
@@ -38,7 +38,7 @@ class Registrar:
     :raise ConfigurationError: an old proxy cannot reach such a member.
     """
 
-    def __init__(self, member: Member, cluster: str, token: str, kubesphere: Address) -> None:
+    def __init__(self, member: APIServer, cluster: str, token: str, kubesphere: Address) -> None:
         self._member = member
         self._cluster = cluster
         self._token = token
@@ -106,7 +106,7 @@ class Registrar:
         return found
 
 
-def _named(member: Member) -> str:
+def _named(member: APIServer) -> str:
     material = member.material
     if material.certificate:
         return "a client certificate with its key"

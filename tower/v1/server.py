@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 
 from tower.conch.connection.global_requests import Answer, RequestRefused
 from tower.conch.connection.server import USERAUTH, Server
-from tower.conch.transport.fields import Fields, Malformed
+from tower.conch.transport.fields import Malformed, MessageReader
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import DEFAULT_LIMITS, Limits, TooManyTunnels
+from tower.conch.transport.limits import DEFAULT_LIMITS, TooManyTunnels, TransportLimits
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
     LONGEST_NAME,
@@ -80,7 +80,7 @@ class EmptyPassword(SSHService):
         assert self.transport is not None
         if messageNum != MSG_USERAUTH_REQUEST:
             raise PeerError(f"message {messageNum} before authentication")
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         user, service, method = fields.string(), fields.string(), fields.string()
         if (user, service, method) == (b"", CONNECTION, _PASSWORD):
             fields.boolean()
@@ -116,7 +116,7 @@ class V1ServerTransport(Server):
         admit: Callable[[AgentConfig], str],
         *,
         keepalive: float = 10.0,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, host_key, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[V1Agent] = Deferred()

@@ -14,12 +14,12 @@ from twisted.python.failure import Failure
 from tower.clusters.join_tokens import JoinTokens
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.interfaces import SSH
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import reported
 from tower.net.budget import Budget
 from tower.net.connection_slots import prove
 from tower.net.pipes import Pipe
-from tower.reactor.log_batch import News, Summary
+from tower.reactor.log_batch import LogBatch, Summary
 from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
@@ -57,7 +57,7 @@ class _Gate:
             await waiting
 
 
-class Reception(Service):
+class AgentAcceptor(Service):
     """Runs the proxy's end of SSH for every agent and keeps `Tunnels` up to date.
 
     :param gate: knows which keys and tokens are good for which cluster.
@@ -91,7 +91,7 @@ class Reception(Service):
         self._reactor = reactor
         self.wheel = Wheel(reactor)
         self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
-        self._news = News(self.wheel, self._log)
+        self._news = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
         self._gate = gate
@@ -100,7 +100,7 @@ class Reception(Service):
         self._keepalive = keepalive
         self._epoch = epoch
         self._grace = grace
-        self._open: dict[Tunnel, LiveTunnel | None] = {}
+        self._open: dict[SSHTunnel, LiveTunnel | None] = {}
         self._all_gone: Deferred[None] | None = None
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
@@ -120,7 +120,7 @@ class Reception(Service):
         ready: Deferred[P],
         pipe: Pipe,
         leftover: bytes,
-        welcome: Callable[[P, Tunnel], tuple[LiveTunnel, str | None]],
+        welcome: Callable[[P, SSHTunnel], tuple[LiveTunnel, str | None]],
         on_text: Callable[[], None] | None = None,
     ) -> Deferred[None]:
         """Run *ssh* over *pipe* until it is gone.
@@ -131,7 +131,7 @@ class Reception(Service):
         :return: fires once the agent is let in or gone.
         """
         reader = FrameReader(from_client=True, on_text=on_text)
-        tunnel = Tunnel(self._reactor, pipe, ssh, reader, _TO_AGENT)
+        tunnel = SSHTunnel(self._reactor, pipe, ssh, reader, _TO_AGENT)
         self._open[tunnel] = None
         tunnel.lost.addCallback(self._gone, tunnel)
         settled = ready.addCallback(welcome, tunnel).addCallbacks(
@@ -140,16 +140,16 @@ class Reception(Service):
         tunnel.start(leftover)
         return settled
 
-    def open_up(self, tunnel: Tunnel, name: str, fingerprint: str, version: str) -> None:
+    def open_up(self, tunnel: SSHTunnel, name: str, fingerprint: str, version: str) -> None:
         """Have *tunnel*, whose agent has proved itself, carry streams."""
         tunnel.open_up(name, fingerprint, version, self._epoch(), self._budget)
 
-    def _welcome(self, peer: AgentPeer, tunnel: Tunnel) -> tuple[LiveTunnel, str | None]:
+    def _welcome(self, peer: AgentPeer, tunnel: SSHTunnel) -> tuple[LiveTunnel, str | None]:
         self.open_up(tunnel, peer.name, peer.fingerprint, peer.hello.version)
         tunnel.server = peer.hello.server.encode()
         return tunnel, self._gate.refusal(peer.name, peer.fingerprint)
 
-    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: Tunnel, pipe: Pipe) -> None:
+    def _admit(self, welcomed: tuple[LiveTunnel, str | None], tunnel: SSHTunnel, pipe: Pipe) -> None:
         live, refusal = welcomed
         if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
@@ -166,7 +166,7 @@ class Reception(Service):
         self._open[tunnel] = live
         self._tunnels.add(live)
 
-    def _not_let_in(self, failure: Failure, tunnel: Tunnel) -> None:
+    def _not_let_in(self, failure: Failure, tunnel: SSHTunnel) -> None:
         self.rejections.tell(
             "agents were not let in",
             "agent at {peer} was not let in: {reason}",
@@ -174,7 +174,7 @@ class Reception(Service):
             reason=failure.getErrorMessage(),
         )
 
-    def _gone(self, reason: Exception, tunnel: Tunnel) -> None:
+    def _gone(self, reason: Exception, tunnel: SSHTunnel) -> None:
         live = self._open.pop(tunnel)
         if tunnel.name:
             self._news.tell(

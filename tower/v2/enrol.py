@@ -22,7 +22,7 @@ from __future__ import annotations
 from attrs import field, frozen
 from twisted.conch.ssh.common import NS
 
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, KeyPair, fingerprint, verify
 from tower.conch.transport.userauth_messages import CONNECTION, LONGEST_NAME, MSG_USERAUTH_REQUEST, PUBLICKEY
 
@@ -95,7 +95,7 @@ def method_of(body: bytes) -> bytes:
 
     :raise Malformed: it is no authentication request.
     """
-    fields = Fields(body)
+    fields = MessageReader(body)
     fields.string()
     fields.string()
     return fields.string()
@@ -107,7 +107,7 @@ def read_claim(session_id: bytes, body: bytes) -> Claim:
     :raise Malformed: its fields do not fill it.
     :raise NotAccepted: another service, another kind of key, a wrong signature.
     """
-    fields = Fields(body)
+    fields = MessageReader(body)
     user, service, method = fields.string(), fields.string(), fields.string()
     token, proven = b"", True
     if method == ENROL:

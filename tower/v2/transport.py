@@ -21,7 +21,7 @@ from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
 from tower.conch.connection.server import Server
 from tower.conch.transport.keys import KeyPair, fingerprint
-from tower.conch.transport.limits import DEFAULT_LIMITS, Limits
+from tower.conch.transport.limits import DEFAULT_LIMITS, TransportLimits
 from tower.errors import PeerError
 from tower.reactor.timers import Clock
 from tower.v2.enrol import Claim
@@ -111,7 +111,7 @@ class ServerTransport(Server):
         gate: Gatekeeper,
         *,
         keepalive: float = 10.0,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, host_keys[0], keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[AgentPeer] = Deferred()
@@ -181,7 +181,7 @@ class ClientTransport(Client):
         *,
         token: str | None = None,
         keepalive: float = 10.0,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         if not pinned:
             raise ValueError("an agent needs the fingerprint of its proxy's host key")

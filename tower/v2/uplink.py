@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.conch.transport.keys import KeyPair, checked_fingerprint
-from tower.conch.transport.limits import Limits
-from tower.conch.tunnel.tunnel import Tunnel
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
@@ -25,7 +25,7 @@ from tower.websocket.frames import FrameReader, FrameWriter
 _HOST_KEYS = "host-keys.json"
 
 
-class HostKeys:
+class KnownProxies:
     """The fingerprints of the proxy's host key: those of the join line, and those it announced since.
 
     What a proxy announces over an authenticated connection is kept, so that it can change to its next key
@@ -73,7 +73,7 @@ class HostKeys:
 
 
 @frozen
-class Identity:
+class AgentIdentity:
     """Who the agent is to the proxy.
 
     :ivar cluster: the name that it serves.
@@ -98,14 +98,14 @@ class Uplink:
         self,
         reactor: Any,
         dialer: Dialer,
-        identity: Identity,
-        host_keys: HostKeys,
+        identity: AgentIdentity,
+        host_keys: KnownProxies,
         outgoing: Outgoing,
         budget: Budget,
         *,
         keepalive: float,
         epoch: Callable[[], float],
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         self._reactor = reactor
         self._dialer = dialer
@@ -117,7 +117,7 @@ class Uplink:
         self._epoch = epoch
         self._limits = limits
 
-    def connect(self) -> Deferred[Tunnel]:
+    def connect(self) -> Deferred[SSHTunnel]:
         """Return a live tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
@@ -131,7 +131,7 @@ class Uplink:
         except NotSpoken as e:
             raise NotSpoken(f"{e}; if it is a proxy of KubeSphere Tower, it needs --protocol v1") from e
 
-    def _authenticate(self, dialled: tuple[Any, bytes]) -> Deferred[Tunnel]:
+    def _authenticate(self, dialled: tuple[Any, bytes]) -> Deferred[SSHTunnel]:
         pipe, leftover = dialled
         identity = self._identity
         ssh = ClientTransport(
@@ -144,13 +144,15 @@ class Uplink:
             keepalive=self._keepalive,
             limits=self._limits,
         )
-        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True))
-        opened: Deferred[Tunnel] = Deferred(lambda _: pipe.abort())
+        tunnel = SSHTunnel(
+            self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
+        )
+        opened: Deferred[SSHTunnel] = Deferred(lambda _: pipe.abort())
         ssh.ready.addCallback(self._open_up, tunnel).addCallbacks(opened.callback, opened.errback)
         tunnel.start(leftover)
         return opened
 
-    def _open_up(self, proxy: ProxyPeer, tunnel: Tunnel) -> Tunnel:
+    def _open_up(self, proxy: ProxyPeer, tunnel: SSHTunnel) -> SSHTunnel:
         if self._identity.token is not None:  # the key alone lets us in from now on
             self._identity = evolve(self._identity, token=None)
         dialling = self._outgoing.for_tunnel()

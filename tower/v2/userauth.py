@@ -24,7 +24,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519, KeyPair
 from tower.conch.transport.limits import TooManyTunnels
 from tower.conch.transport.userauth_messages import (
@@ -234,7 +234,7 @@ class UserAuthClient(SSHService):
         if messageNum == MSG_USERAUTH_SUCCESS:
             self._succeeded()
         elif messageNum == MSG_USERAUTH_FAILURE:
-            self._next(Fields(packet).names())
+            self._next(MessageReader(packet).names())
         elif messageNum != MSG_USERAUTH_BANNER:
             raise PeerError(f"message {messageNum} before authentication")
 

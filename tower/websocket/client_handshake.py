@@ -32,7 +32,7 @@ class NotSpoken(DialFailed):
     """The server is there, and refuses the WebSocket with the subprotocol that was asked for."""
 
 
-class _QuietLog:
+class _QuietAutobahnLog:
     """In place of Autobahn's log: what goes wrong is told by our own, once and with less ado."""
 
     def debug(self, *_: Any, **__: Any) -> None:
@@ -49,7 +49,7 @@ class ClientSocket(WebSocketClientProtocol):
     :ivar done: fires with what came behind it.
     """
 
-    log = _QuietLog()
+    log = _QuietAutobahnLog()
 
     def __init__(self, url: ServerURL, pipe: Pipe, protocol: str, *, echoed: bool) -> None:
         super().__init__()

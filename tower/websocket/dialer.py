@@ -10,7 +10,7 @@ from autobahn.twisted.websocket import WebSocketClientFactory
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.net.connect_proxy import led_on
+from tower.net.connect_proxy import connect_through
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection
 from tower.net.pipe_transport import PipeTransport
@@ -135,7 +135,7 @@ class Dialer:
                 self._reactor, url.host, url.port, tls=tls, server_hostname=url.host, timeout=CONNECT_TIMEOUT
             )
         connection = await self._connect(self._reactor, proxy.host, proxy.port, timeout=CONNECT_TIMEOUT)
-        await self._within(led_on(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
+        await self._within(connect_through(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
         if tls is None:
             return connection
         return await _secured(self._reactor, connection, tls, url.host)

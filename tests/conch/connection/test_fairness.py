@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, Company, Sharing
+from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, BusyChannels, Fairness
 from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
 from tower.conch.connection.window import ALONE, SHARED, Window
 from tower.net.budget import Budget
@@ -23,7 +23,7 @@ class CompanyTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have nobody."""
-        self.company = Company()
+        self.company = BusyChannels()
         self.windows = [Window(Budget(0)) for _ in range(100)]
         self.now = 1000.0
 
@@ -65,7 +65,7 @@ class SharingTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have nobody."""
-        self.sharing = Sharing(Wire())
+        self.sharing = Fairness(Wire())
         self.window = Window(Budget(0))
         self.now = 1000.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.transport.handshake_buffer import Arrivals
+from tower.conch.transport.handshake_buffer import HandshakeBuffer
 from tower.conch.transport.packets import ClearOpener, ClearSealer, PacketTooLong
 from tower.conch.transport.versions import SSH_2
 
@@ -17,7 +17,7 @@ class ArrivalsTests(SynchronousTestCase):
         sealer = ClearSealer(0)
         wire = b"SSH-2.0-x\r\n" + b"".join(sealer.seal(b"%d" % each) for each in range(3))
         for step in (1, 3, 4, 5, 17, 1000):
-            arrivals, opener = Arrivals(), ClearOpener()
+            arrivals, opener = HandshakeBuffer(), ClearOpener()
             got: list[bytes] = []
             for begin in range(0, len(wire), step):
                 arrivals.add(wire[begin : begin + step])
@@ -30,7 +30,7 @@ class ArrivalsTests(SynchronousTestCase):
 
     def test_rest(self) -> None:
         """What was not taken off is given up, and then nothing is there."""
-        arrivals, wire = Arrivals(), ClearSealer(0).seal(b"payload")
+        arrivals, wire = HandshakeBuffer(), ClearSealer(0).seal(b"payload")
         arrivals.add(wire + wire[:7])
         self.assertEqual(arrivals.packet(ClearOpener()), b"payload")
         self.assertIsNone(arrivals.packet(ClearOpener()))
@@ -41,6 +41,6 @@ class ArrivalsTests(SynchronousTestCase):
 
     def test_too_long(self) -> None:
         """A packet is refused for its length, before it is there."""
-        arrivals = Arrivals()
+        arrivals = HandshakeBuffer()
         arrivals.add(b"\0\1\0\0")
         self.assertRaises(PacketTooLong, arrivals.packet, ClearOpener(limit=1000))

@@ -24,8 +24,8 @@ from tower.conch.transport.limits import (
     Closed,
     Disconnected,
     HandshakeTimeout,
-    Limits,
     NoRoom,
+    TransportLimits,
 )
 from tower.conch.transport.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
 from tower.conch.transport.transport import SecureTransport
@@ -46,7 +46,7 @@ def kexinit(*markers: bytes) -> bytes:
 class Raw:
     """A server whose client is written by hand."""
 
-    def __init__(self, limits: Limits | None = None, *, connect: bool = True) -> None:
+    def __init__(self, limits: TransportLimits | None = None, *, connect: bool = True) -> None:
         self.clock = Clock()
         self.server = ServerTransport(self.clock, [HOST_KEY], Gate(), limits=limits)
         self.server.ready.addErrback(lambda _: None)
@@ -226,8 +226,8 @@ class KexTests(SynchronousTestCase):
         for sender in (0, 1):
             for counter in (0, 1):
                 pair = Pair()
-                limits = [Limits(), Limits()]
-                limits[counter] = Limits(rekey_bytes=10_000)
+                limits = [TransportLimits(), TransportLimits()]
+                limits[counter] = TransportLimits(rekey_bytes=10_000)
                 for end, limit in zip(pair.ends, limits, strict=True):
                     end.limits = limit
                 mux = Mux()
@@ -284,7 +284,7 @@ class KexTests(SynchronousTestCase):
 
     def test_held_back_is_bounded(self) -> None:
         """Too much waiting for a peer that does not exchange keys ends the connection."""
-        pair = Pair(limits=Limits(held=10_000))
+        pair = Pair(limits=TransportLimits(held=10_000))
         pair.connect()
         pair.server.start_rekey()
         for _ in range(11):
@@ -357,7 +357,7 @@ class KexTests(SynchronousTestCase):
     def test_sensible(self) -> None:
         """However seldom or often one wants new keys: within what the peer bears and the cipher does."""
         for wanted, done in ((0, EXCHANGE_WORTH), (1 << 20, 1 << 20), (1 << 60, 8 << 30)):
-            self.assertEqual(Limits(rekey_bytes=wanted).rekey_bytes, done)
+            self.assertEqual(TransportLimits(rekey_bytes=wanted).rekey_bytes, done)
 
     def test_ours_are_not_counted(self) -> None:
         """The answer to an exchange of ours is none of the peer's."""
@@ -505,7 +505,7 @@ class PacketTests(SynchronousTestCase):
 
     def test_little_before_authentication(self) -> None:
         """So is a long stream of short ones."""
-        raw = Raw(Limits(early_bytes=10_000))
+        raw = Raw(TransportLimits(early_bytes=10_000))
         raw.server.dataReceived(VERSION)
         for _ in range(11):
             raw.send(b"\2" + NS(b"x" * 1000))

@@ -21,12 +21,12 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.window import ALONE, BASE
 from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.kex import OutOfOrder
-from tower.conch.transport.limits import Closed, Disconnected, Limits
+from tower.conch.transport.limits import Closed, Disconnected, TransportLimits
 from tower.conch.transport.packets import BadPacket
 from tower.conch.tunnel.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
 from tower.conch.tunnel.outlet import LARGEST_BACKLOG
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import PeerError, TunnelLost
 from tower.net.connection import Connection, ConnectionEnded
 from tower.websocket.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter
@@ -617,7 +617,7 @@ class EndTests(SynchronousTestCase):
         connection.abort()
         far.close()
         ssh: Any = pair.proxy.ssh
-        tunnel = Tunnel(reactor, connection, ssh, BARE, BARE)
+        tunnel = SSHTunnel(reactor, connection, ssh, UNFRAMED, UNFRAMED)
         tunnel.start()
         reactor.run()
         self.assertIsInstance(self.successResultOf(tunnel.lost), ConnectionEnded)
@@ -706,7 +706,7 @@ class RekeyTests(SynchronousTestCase):
     )
     def test_in_bulk(self, cipher: bytes, cuts: list[int], every: int, room: int) -> None:
         """Keys change again and again under bulk both ways, by either side or both; nothing gets lost."""
-        pair = TunnelPair(cipher=cipher, limits=Limits(rekey_bytes=every))
+        pair = TunnelPair(cipher=cipher, limits=TransportLimits(rekey_bytes=every))
         recorders = Recorder(), Recorder()
         ends = pair.channel(*recorders)
         pair.cut = tuple(cuts)

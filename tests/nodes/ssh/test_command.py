@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.conch.transport.test_signatures import KEYS
 from tests.fakes.ssh_node import FarNode, NodeServer, failure
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519
 from tower.net.connecting import ConnectFailed
 from tower.nodes.ssh.command import LARGEST_OUTPUT, RunFailed, SessionFailed, run_ssh_command
@@ -36,7 +36,7 @@ class Session(SSHChannel):
         """Run it."""
         connection: Any = self.conn
         far: CommandNode = connection.transport._far
-        return far.run(self, Fields(data).string().decode())
+        return far.run(self, MessageReader(data).string().decode())
 
     def eofReceived(self) -> None:
         """Note that nothing more comes on its input."""

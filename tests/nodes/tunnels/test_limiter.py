@@ -5,19 +5,19 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.nodes.tunnels.limiter import Turn, Turns
+from tower.nodes.tunnels.limiter import Limiter, Permit
 
 
 class TurnsTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have room for two."""
         self.clock = Clock()
-        self.turns = Turns(self.clock, most=2, patience=2.0)
+        self.turns = Limiter(self.clock, most=2, patience=2.0)
         self.began: list[str] = []
 
-    def ask(self, name: str) -> Turn:
+    def ask(self, name: str) -> Permit:
         """Queue up."""
-        turn = Turn(self.turns, lambda: self.began.append(name))
+        turn = Permit(self.turns, lambda: self.began.append(name))
         turn.ask()
         return turn
 
@@ -48,7 +48,7 @@ class TurnsTests(SynchronousTestCase):
 
     def test_two_hundred_that_do_not_answer(self) -> None:
         """Everybody has had a turn before the next list comes, whoever does not answer."""
-        self.turns = Turns(self.clock)
+        self.turns = Limiter(self.clock)
         for number in range(200):
             self.ask(str(number))
         self.clock.pump([1.0] * 13)
@@ -63,14 +63,14 @@ class TurnsTests(SynchronousTestCase):
 
     def test_ending_while_it_begins(self) -> None:
         """A turn that is over before its beginning returns makes room for the next."""
-        turns: list[Turn] = []
+        turns: list[Permit] = []
 
         def begin() -> None:
             self.began.append("x")
             turns[-1].end()
 
         for _ in range(5):
-            turns.append(Turn(self.turns, begin))
+            turns.append(Permit(self.turns, begin))
             turns[-1].ask()
         self.assertEqual(self.began, ["x"] * 5)
         self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -18,7 +18,7 @@ from tower.clusters.node_status import NodeStatus
 from tower.errors import ConfigurationError, StreamRefused, TunnelLost
 from tower.nodes.tunnels.dial import MOST_NODES as MOST_ASKED
 from tower.nodes.tunnels.dial import NODE_TIMEOUT, SILENCE, TIMEOUT
-from tower.nodes.tunnels.slot import Place
+from tower.nodes.tunnels.slot import NodeSlot
 from tower.nodes.tunnels.tunnels import (
     CHECK_TIMEOUT,
     CLOSING,
@@ -834,7 +834,7 @@ class DialTests(ListCase):
         """Whoever chooses is given all that are as good as each other."""
         seen: list[list[str]] = []
 
-        def choose(places: Sequence[Place]) -> Place:
+        def choose(places: Sequence[NodeSlot]) -> NodeSlot:
             seen.append([place.node.name for place in places])
             return places[-1]
 

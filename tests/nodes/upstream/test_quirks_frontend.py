@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit
 from tower.control.proxy_options import Options as ProxyOptions
 from tower.member.options import Options as AgentOptions
-from tower.web.gateway.gateway import Limits
+from tower.web.gateway.gateway import RequestLimits
 
 #: What options are set to, the first that works.
 _VALUES = (
@@ -67,7 +67,7 @@ class FrontDoorTests(SynchronousTestCase):
 
     def answer(self, head: bytes, seconds: int = 60) -> bytes:
         """Return what a user gets for a request whose answer never begins."""
-        kit = Kit(limits=Limits(answer=10))
+        kit = Kit(limits=RequestLimits(answer=10))
         kit.user.deliver(head + b"\r\nHost: tower.example\r\n\r\n")
         kit.sweep(seconds)
         return kit.user.taken()

@@ -11,11 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.errors import Forbidden, TowerError, Unauthorized
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.store import MemoryStore
-from tower.web.access.admission_cache import Rights
+from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import Chain, identification, user_chain
+from tower.web.access.filters import FilterChain, identification, user_chain
 from tower.web.outcome import RawStream, Relay, Response
 from tower.web.ports.router import ClusterPort, FrontDoor
 
@@ -88,8 +88,8 @@ class StandingTests(SynchronousTestCase):
             self.asked += 1
 
         authenticator = Authenticator(self.credentials, clock)
-        self.rights = Rights(self.store, clock.seconds)
-        chain = Chain(count, user_chain_filter(authenticator, self.clusters))
+        self.rights = AdmissionGeneration(self.store, clock.seconds)
+        chain = FilterChain(count, user_chain_filter(authenticator, self.clusters))
         self.front = FrontDoor(
             chain, identification(authenticator), lambda _: Response(200), lambda *_: None, self.rights
         )
@@ -182,7 +182,7 @@ class StandingTests(SynchronousTestCase):
         ):
             self.assertEqual(self.ask(path), relay, path)
         self.assertEqual(self.asked, 5)
-        self.refused(Refusal, b"/clusters/alpha/targets/kubernetes/api")
+        self.refused(StatusError, b"/clusters/alpha/targets/kubernetes/api")
         self.ask(b"/clusters/alpha/targets/wiki/")
         self.refused(Forbidden, b"/clusters/alpha/targets/wiki/", foreign=b"Impersonate-User")
         self.assertEqual(self.ask(b"/targets/x", router=self.port), Relay("alpha", b""))
@@ -218,7 +218,7 @@ class StandingTests(SynchronousTestCase):
         """A cluster that is disabled, or another of the same name, is not reached any more."""
         self.ask()
         self.successResultOf(self.clusters.set_enabled("alpha", False))
-        self.refused(Refusal)
+        self.refused(StatusError)
         self.successResultOf(self.clusters.set_enabled("alpha", True))
         self.ask()
         self.successResultOf(self.clusters.remove("alpha"))
@@ -235,7 +235,7 @@ class StandingTests(SynchronousTestCase):
 
         clock: Any = self.clock
         authenticator = Authenticator(self.credentials, clock)
-        chain = Chain(user_chain_filter(authenticator, self.clusters), meddle)
+        chain = FilterChain(user_chain_filter(authenticator, self.clusters), meddle)
         router = ClusterPort(chain, "alpha", self.rights)
         self.ask(router=router)
         self.refused(Unauthorized, router=router)

@@ -14,7 +14,7 @@ from tests.fakes.gateway import IDENTITY, FakeUser, Kit, get, ok
 from tests.web.access.test_authentication import Issues, issue
 from tower.clusters import Clusters
 from tower.store import MemoryStore
-from tower.web.access.admission_cache import Rights
+from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import AGENT_LIMIT, FORMATS
 from tower.web.access.authentication import ANYBODY, Authenticator
@@ -333,7 +333,7 @@ class ChainTests(AuditTestCase):
             cluster = self.successResultOf(clusters.add(name))
             issues.put(f"{name}-token".encode(), issue(cluster=name, uid=cluster.uid, expires=2 * NOON))
         chain = user_chain(Authenticator(issues, self.clock), clusters.get)
-        self.serve(ClusterPort(chain, "alpha", Rights(MemoryStore(), self.clock.seconds)))
+        self.serve(ClusterPort(chain, "alpha", AdmissionGeneration(MemoryStore(), self.clock.seconds)))
 
     def answers(self, token: bytes, *fields: bytes) -> bytes:
         """Return the status line of what somebody with *token* gets."""

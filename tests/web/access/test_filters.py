@@ -13,15 +13,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credential, Credentials
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import Forbidden, NotFound, TowerError, Unauthorized
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.store import MemoryStore
 from tower.trust.vault import Vault
 from tower.web.access.authentication import Authenticator, Identity
-from tower.web.access.filters import Chain, user_chain
+from tower.web.access.filters import FilterChain, user_chain
 from tower.web.outcome import Relay
 
 RELAY = Relay("alpha", b"/clusters/alpha")
@@ -77,7 +77,7 @@ class UserChainTests(SynchronousTestCase):
         self.clock.advance(NOW)
         clock: Any = self.clock
         self.store = MemoryStore()
-        self.accesses = MemberAccesses(self.store, Vault(f"{self.mktemp()}.key"))
+        self.accesses = MemberCredentials(self.store, Vault(f"{self.mktemp()}.key"))
         self.clusters = Clusters(self.store, None, clock, self.accesses)
         self.credentials = Credentials(self.store, clock, 86400.0)
         for name in ("alpha", "beta"):
@@ -186,7 +186,7 @@ class UserChainTests(SynchronousTestCase):
     def test_disabled_cluster(self) -> None:
         """A disabled cluster says so to its users."""
         self.successResultOf(self.clusters.set_enabled("alpha", False))
-        self.assertIn("disabled", self.refused(Refusal, request(self.jane)))
+        self.assertIn("disabled", self.refused(StatusError, request(self.jane)))
         self.successResultOf(self.clusters.set_enabled("alpha", True))
         self.passes(request(self.jane))
 
@@ -266,7 +266,7 @@ class LaterTests(SynchronousTestCase):
         def quick(_request: Any, cluster: str) -> None:
             seen.append(cluster)
 
-        chain = Chain(slow("one"), quick, slow("two"))
+        chain = FilterChain(slow("one"), quick, slow("two"))
         result: Any = chain(request(), "alpha", lambda: RELAY)
         self.assertEqual(seen, ["one"])
         waiting[0].callback(None)
@@ -278,7 +278,7 @@ class LaterTests(SynchronousTestCase):
     def test_refused_later(self) -> None:
         """A refusal that comes late is one, and what follows is not asked."""
         first: Deferred[None] = Deferred()
-        chain = Chain(lambda *_: first, lambda *_: self.fail())
+        chain = FilterChain(lambda *_: first, lambda *_: self.fail())
         result: Any = chain(request(), "alpha", self.fail)
         first.errback(Failure(Forbidden("no")))
         self.failureResultOf(result, Forbidden)
@@ -287,7 +287,7 @@ class LaterTests(SynchronousTestCase):
         """An end may take its time too."""
         first: Deferred[None] = Deferred()
         end: Deferred[Any] = Deferred()
-        result: Any = Chain(lambda *_: first)(request(), "alpha", lambda: end)
+        result: Any = FilterChain(lambda *_: first)(request(), "alpha", lambda: end)
         first.callback(None)
         end.callback(RELAY)
         self.assertIs(self.successResultOf(result), RELAY)

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.api import BASE, ApiTestCase, decoded
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.api.dispatch import Call, call_of
 from tower.web.outcome import Response
 
@@ -70,7 +70,7 @@ class CallTests(SynchronousTestCase):
     def test_bad_queries(self) -> None:
         """A query that is no UTF-8, or has no end, is refused."""
         for query in (b"a=%ff", b"&".join(b"a%d=1" % n for n in range(65))):
-            with self.assertRaises(Refusal) as caught:
+            with self.assertRaises(StatusError) as caught:
                 parsed(b"/apis", query)
             self.assertEqual(caught.exception.code, 400)
 
@@ -78,14 +78,14 @@ class CallTests(SynchronousTestCase):
         """A body that nests without end is refused and breaks nothing."""
         for content, raw in (("application/json", b"[" * 100_000), ("application/yaml", b"[" * 2_000)):
             call = Call("POST", (), content_type=content, body=lambda raw=raw: succeed(raw))  # type: ignore[misc]
-            failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), Refusal)
+            failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), StatusError)
             self.assertEqual(failure.value.code, 400)
 
     def test_long_yaml(self) -> None:
         """YAML is read slowly, so there is less of it."""
         raw = b"a: " + b"x" * (64 << 10)
         call = Call("POST", (), content_type="application/yaml", body=lambda: succeed(raw))
-        failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), Refusal)
+        failure = self.failureResultOf(Deferred.fromCoroutine(call.read()), StatusError)
         self.assertEqual(failure.value.code, 413)
 
 
@@ -122,7 +122,7 @@ class DocumentTests(ApiTestCase):
             method = "POST" if resource["verbs"] == ["create"] else "GET"
             try:
                 self.ask(method, f"{BASE}/{name}", {})
-            except Refusal as e:
+            except StatusError as e:
                 self.assertEqual(e.code, 422, name)
 
     def test_nothing_there(self) -> None:

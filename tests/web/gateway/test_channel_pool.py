@@ -9,8 +9,8 @@ from tests.fakes.gateway import FakeTunnel, FakeTunnels
 from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.escaping import LONGEST_SAID
-from tower.kube.status import Refusal
-from tower.web.gateway.channel_pool import ChannelPool, Upstream
+from tower.kube.status import StatusError
+from tower.web.gateway.channel_pool import ChannelPool, ClusterUpstream
 
 
 class PoolTests(SynchronousTestCase):
@@ -22,7 +22,7 @@ class PoolTests(SynchronousTestCase):
         self.tunnels = FakeTunnels([self.tunnel])
         self.pool = ChannelPool(self.tunnels, kept=2)
 
-    def open(self) -> Upstream:
+    def open(self) -> ClusterUpstream:
         """Return a new channel, as a request leaves it."""
         upstream = self.successResultOf(self.pool.open("alpha", "kubernetes"))
         upstream.channel.resume()
@@ -154,7 +154,7 @@ class OpeningTests(SynchronousTestCase):
         self.tunnels.tunnels.append(tunnel)
         opening = self.pool.open("alpha", "database")
         tunnel.openings[-1].errback(StreamRefused("refused", "connection refused"))
-        refusal = self.failureResultOf(opening, Refusal).value
+        refusal = self.failureResultOf(opening, StatusError).value
         self.assertEqual(
             str(refusal), "the agent of cluster alpha cannot reach target database: connection refused"
         )
@@ -172,7 +172,7 @@ class OpeningTests(SynchronousTestCase):
             opening = self.pool.open("alpha", "kubernetes")
             words = 'log in at "evil" \x9b2J\u2028\r' + "x" * 1000
             tunnel.openings[-1].errback(refused(f"{code}: {words}".encode()))
-            text = str(self.failureResultOf(opening, Refusal).value)
+            text = str(self.failureResultOf(opening, StatusError).value)
             begin += r'the agent of alpha reports: "log in at \"evil\" \u009b2J\u2028\rxxx'
             self.assertEqual(text[: len(begin)], begin)
             self.assertTrue(text.endswith('x…"'))

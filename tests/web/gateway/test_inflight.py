@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.gateway import Kit, get, ok
 from tests.web.access.test_authentication import Issues, issue
 from tower.errors import Unauthorized
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.access.authentication import Authenticator
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.inflight import InFlight
@@ -27,7 +27,7 @@ class InFlightTests(SynchronousTestCase):
         inflight = InFlight(1)
         inflight.enter("alpha")
         inflight.enter("beta")
-        error: Refusal = self.assertRaises(Refusal, inflight.enter, "alpha")
+        error: StatusError = self.assertRaises(StatusError, inflight.enter, "alpha")
         self.assertEqual((error.code, error.details["retryAfterSeconds"]), (429, 1))
         inflight.leave("alpha")
         inflight.enter("alpha")

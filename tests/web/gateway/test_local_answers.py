@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import Kit, get
 from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.gateway.request import DISCARD_LIMIT, Request
 from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
 
@@ -103,7 +103,7 @@ class ResponseTests(SynchronousTestCase):
             (Forbidden("no"), 403, "Forbidden"),
             (NotFound("cluster x"), 404, "NotFound"),
             (AlreadyExists("cluster x"), 409, "AlreadyExists"),
-            (Refusal(429, "slow down", details={"retryAfterSeconds": 1}), 429, "TooManyRequests"),
+            (StatusError(429, "slow down", details={"retryAfterSeconds": 1}), 429, "TooManyRequests"),
         ):
 
             def router(request: Request, error: Exception = error) -> Outcome:

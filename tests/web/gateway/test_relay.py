@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
 from tower.errors import StreamRefused, TunnelLost
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.web.gateway.http_channel import HTTPChannel
 from tower.web.gateway.proxy_client import ProxyClient
@@ -88,7 +88,7 @@ class RequestTests(SynchronousTestCase):
     def test_prefix_mismatch(self) -> None:
         """A router that sends a request where it does not belong causes a 500, not another path."""
         for target in (b"/clusters/alphabet/x", b"/other"):
-            self.assertRaises(Refusal, relative_target, target, b"/clusters/alpha")
+            self.assertRaises(StatusError, relative_target, target, b"/clusters/alpha")
 
     def test_no_identity(self) -> None:
         """A request that nobody vouches for is refused, whatever the router says."""

@@ -14,8 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
 from tower.store import MemoryStore
-from tower.web.ports.cluster_proxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesDoors, OpenDoors
-from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSphereDoors
+from tower.web.ports.cluster_proxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesPorts, OpenPorts
+from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSpherePorts
 
 
 class FakeGateway:
@@ -106,7 +106,7 @@ class ProxiesTestCase(SynchronousTestCase):
 
     def doors(self) -> Any:
         """Return which ports."""
-        return KubernetesDoors(self.reactor, self.clusters, "127.0.0.1", self.gateway)
+        return KubernetesPorts(self.reactor, self.clusters, "127.0.0.1", self.gateway)
 
     def gateway(self, cluster: str) -> Any:
         """Make a gateway and remember it."""
@@ -225,8 +225,8 @@ class OpenDoorsTests(ProxiesTestCase):
         self.opened: set[str] = set()
         self.others = Others(self.reactor)
         self.open_gateways: dict[str, FakeGateway] = {}
-        opened = OpenDoors(self.opened.__contains__, self.others, self.open_gateway)
-        return KubernetesDoors(self.reactor, self.clusters, "127.0.0.1", self.gateway, opened)
+        opened = OpenPorts(self.opened.__contains__, self.others, self.open_gateway)
+        return KubernetesPorts(self.reactor, self.clusters, "127.0.0.1", self.gateway, opened)
 
     def open_gateway(self, cluster: str) -> Any:
         """Make another gateway and remember it."""
@@ -277,7 +277,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
 
     def doors(self) -> Any:
         """Return them."""
-        return KubeSphereDoors(self.reactor, "127.0.0.9", self.range, self.gateway)
+        return KubeSpherePorts(self.reactor, "127.0.0.9", self.range, self.gateway)
 
     def test_open(self) -> None:
         """They are 10,000 above; condition and log say where, and that nobody is authenticated there."""

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.gateway import IDENTITY, FakeTunnel, Jane, Kit, get, ok
 from tests.fakes.pipes import FakePipe
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.connection_slots import Slots
 from tower.web.access.authentication import ANYBODY
 from tower.web.gateway.request import Request
@@ -49,7 +49,7 @@ class Machine:
         """Note, and number the heads."""
         self.seen.append((head, plain))
         if self.refuse:
-            raise Refusal(403, "the agent's rights are not lent for this")
+            raise StatusError(403, "the agent's rights are not lent for this")
         return b"#%d " % len(self.seen) + head
 
 

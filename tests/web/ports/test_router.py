@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.pipes import FakePipe
 from tower import __version__
 from tower.errors import TowerError, Unauthorized
-from tower.kube.status import Refusal, refusal_of
+from tower.kube.status import StatusError, refusal_of
 from tower.web.access.authentication import ANYBODY
 from tower.web.outcome import HandOver, RawStream, Relay, Response
 from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
@@ -392,7 +392,7 @@ class FrontDoorTests(RouterTestCase):
     def test_kubelets_of_those_who_may(self) -> None:
         """Who may not goes nowhere; who waits for the answer is let when it comes."""
         target = b"/clusters/beta/targets/kubelet/n1/pods"
-        self.kubelets.answer = Refusal(403, "no")
+        self.kubelets.answer = StatusError(403, "no")
         self.refused(403, self.front, target)
         waiting: Deferred[None] = Deferred()
         self.kubelets.answer = waiting
@@ -400,8 +400,8 @@ class FrontDoorTests(RouterTestCase):
         self.assertNoResult(outcome)
         waiting.callback(None)
         self.assertEqual(self.successResultOf(outcome).target, "kubelet/n1")
-        self.kubelets.answer = fail(Refusal(403, "no"))
-        self.failureResultOf(self.ask(self.front, target), Refusal)
+        self.kubelets.answer = fail(StatusError(403, "no"))
+        self.failureResultOf(self.ask(self.front, target), StatusError)
 
     def test_kubelets_behind_the_chain(self) -> None:
         """Who is not let into the cluster is not told anything of its nodes."""

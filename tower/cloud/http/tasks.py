@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 T = TypeVar("T")
 
 
-class UnderWay:
+class CancellableTasks:
     """What a provider is doing, waits between requests included."""
 
     def __init__(self) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tower.conch.connection.messages import ALWAYS_FITS, LARGEST_WINDOW, data_head
-from tower.conch.connection.receive_queue import Inbox
+from tower.conch.connection.receive_queue import ReceiveQueue
 from tower.conch.connection.window import SHARED, Window
 from tower.errors import PeerError, TowerError
-from tower.net.pipes import UNHEARD, Buffer, Receiver
-from tower.net.send_queue import Backlog
+from tower.net.pipes import NO_RECEIVER, Buffer, Receiver
+from tower.net.send_queue import SendQueue
 
 if TYPE_CHECKING:
     from tower.conch.connection.mux import Mux
@@ -83,12 +83,12 @@ class Channel:
         self._wire = mux.wire
         self._sharing = mux.sharing
         self.local = local
-        self.receiver: Receiver = UNHEARD
+        self.receiver: Receiver = NO_RECEIVER
         self._window = window
         self.remote = self._out_window = self._longest = self._fits = 0
         self.head = b""
-        self._backlog: Backlog | None = None  # like the inbox, there only while something is in it
-        self._inbox: Inbox | None = None
+        self._backlog: SendQueue | None = None  # like the inbox, there only while something is in it
+        self._inbox: ReceiveQueue | None = None
         self._paused = True
         self._delivering = False
         self._wanted = False
@@ -169,7 +169,7 @@ class Channel:
         self.bytes_out += size
         if sent < size:
             if self._backlog is None:
-                self._backlog = Backlog()
+                self._backlog = SendQueue()
             self._backlog.add(data[sent:])
         elif self._backlog is None and not self._wire.congested:
             return True
@@ -272,7 +272,7 @@ class Channel:
         elif self._paused or self._inbox is not None:
             if size:
                 if self._inbox is None:
-                    self._inbox = Inbox()
+                    self._inbox = ReceiveQueue()
                 self._inbox.keep(data)
         elif size:
             self._uncredited += size
@@ -410,5 +410,5 @@ class Channel:
             self._end_reason = reason
         self._inbox = None
         self._window.close()  # not before: what waited for a paused receiver was on loan
-        receiver, self.receiver = self.receiver, UNHEARD
+        receiver, self.receiver = self.receiver, NO_RECEIVER
         receiver.closed(reason)

@@ -16,17 +16,17 @@ from twisted.conch.ssh.transport import (
     SSHTransportBase,
 )
 
-from tower.conch.connection.liveness import Tended
+from tower.conch.connection.liveness import LivenessTransport
 from tower.conch.connection.server import USERAUTH
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.kex import ClientHalf, client_half
 from tower.conch.transport.keys import verify
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.errors import PeerError
 from tower.reactor.timers import Clock
 
 
-class Client(Tended, SSHClientTransport):
+class Client(LivenessTransport, SSHClientTransport):
     """What every client of ours does until it is let in.
 
     :param keepalive: how often to probe the peer, s.
@@ -36,7 +36,7 @@ class Client(Tended, SSHClientTransport):
 
     __slots__ = ("_half", "auth", "host_key")
 
-    def __init__(self, clock: Clock, keepalive: float, limits: Limits) -> None:
+    def __init__(self, clock: Clock, keepalive: float, limits: TransportLimits) -> None:
         super().__init__(clock, keepalive, limits)
         self.auth: SSHService | None = None
         self.host_key: bytes | None = None
@@ -66,7 +66,7 @@ class Client(Tended, SSHClientTransport):
 
     def ssh_KEX_DH_GEX_GROUP(self, packet: bytes) -> None:
         """Message 31, in our exchanges the server's half: host key, its public value, signature."""
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         host_key, reply, signature = fields.string(), fields.string(), fields.string()
         fields.end()
         mistrust = self.mistrust(host_key)

@@ -28,7 +28,7 @@ LEAST = 16 * 1024
 _COUNTED = 0.25
 
 
-class Company:
+class BusyChannels:
     """The busy channels of one tunnel: counted, not listed."""
 
     __slots__ = ("_before", "_began", "_count")
@@ -60,7 +60,7 @@ class Measured(Protocol):
         """To the peer, s; 0 while unknown."""
 
 
-class Sharing:
+class Fairness:
     """What the channels of one tunnel know of each other.
 
     :param wire: the tunnel's.
@@ -86,7 +86,7 @@ class Sharing:
         self.busiest: object = None
         self.is_mixed = self._changed = False
         self._shared_until = self._mixed_until = 0.0
-        self._company = Company()
+        self._company = BusyChannels()
 
     def notice(self, channel: object, size: int) -> None:
         """Note that another channel is active now; no clock is asked: this is done for most packets.

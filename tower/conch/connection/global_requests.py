@@ -14,8 +14,8 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred, fail, succeed
 
-from tower.conch.transport.fields import Fields
-from tower.conch.transport.rate_limit import Allowance
+from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.rate_limit import TokenBucket
 from tower.conch.transport.userauth_messages import CONNECTION
 from tower.errors import PeerError, TowerError
 from tower.reactor.timers import Clock
@@ -98,7 +98,7 @@ class ConnectionService(SSHService):
     def __init__(self, clock: Clock, answers: Mapping[bytes, Answer]) -> None:
         self._clock = clock
         self._pending: list[Deferred[bytes]] = []
-        self._allowance = Allowance(BURST, RATE, 0.0)
+        self._allowance = TokenBucket(BURST, RATE, 0.0)
         self._over = False
         self.mux: Mux | None = None
         self.answers = answers
@@ -107,7 +107,7 @@ class ConnectionService(SSHService):
 
     def serviceStarted(self) -> None:
         """Begin to count."""
-        self._allowance = Allowance(BURST, RATE, self._clock.seconds())
+        self._allowance = TokenBucket(BURST, RATE, self._clock.seconds())
 
     def serviceStopped(self) -> None:
         """Fail what waits for an answer, and forget who could be told of anything."""
@@ -151,7 +151,7 @@ class ConnectionService(SSHService):
         assert transport is not None
         if not self._allowance.take(self._clock.seconds()):
             raise PeerError("too many global requests")
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         name, wants_reply, data = fields.string(), fields.boolean(), fields.rest()
         answer = self.answers.get(name)
         try:

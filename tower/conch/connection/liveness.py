@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 from tower.conch.connection.global_requests import Answer, ConnectionService, Mux, RequestRefused, Unanswered
 from tower.conch.connection.keepalive import KEEPALIVE, Keepalive
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.transport import SecureTransport, nothing
 from tower.errors import PeerError
 from tower.reactor.timers import Clock
@@ -28,7 +28,7 @@ def _expect_no_answer(failure: Failure) -> None:
     failure.trap(RequestRefused, Unanswered)
 
 
-class Tended(SecureTransport):
+class LivenessTransport(SecureTransport):
     """What both ends do with global requests: keepalives, draining.
 
     :ivar on_drain: called when the peer announces that it will soon be gone.
@@ -47,7 +47,7 @@ class Tended(SecureTransport):
     #: The request that probes the peer.
     probe: ClassVar[bytes] = KEEPALIVE
 
-    def __init__(self, clock: Clock, keepalive: float, limits: Limits) -> None:
+    def __init__(self, clock: Clock, keepalive: float, limits: TransportLimits) -> None:
         super().__init__(clock, limits)
         self.on_drain: Callable[[], None] = nothing
         self.connection = ConnectionService(clock, self.answers)

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, fail
 
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import CODES, BadMessage, Incoming, parse_string, refused
-from tower.conch.connection.fairness import Sharing
+from tower.conch.connection.fairness import Fairness
 from tower.conch.connection.messages import (
     ABOUT,
     ABOUT_WITH,
@@ -44,7 +44,7 @@ from tower.conch.connection.messages import (
 from tower.conch.connection.window import BASE, Window
 from tower.errors import StreamRefused, TunnelLost
 from tower.net.budget import Budget
-from tower.net.pipes import Buffer, Owner
+from tower.net.pipes import Buffer, TunnelOwner
 
 
 class Mux:
@@ -78,14 +78,14 @@ class Mux:
         self,
         wire: Wire,
         budget: Budget,
-        owner: Owner | None = None,
+        owner: TunnelOwner | None = None,
         accept: Callable[[Incoming], None] | None = None,
         limit: int = 10_000,
     ) -> None:
         self.wire = wire
         self._packet = wire.lease()
         self.space = self._packet[DATA_OFFSET:]
-        self.sharing = Sharing(wire)
+        self.sharing = Fairness(wire)
         self._budget = budget
         self.owner = owner
         self._accept = accept
@@ -146,7 +146,7 @@ class Mux:
     # What channels ask for
 
     def send_data(self, channel: Channel, data: Buffer) -> None:
-        """Send *data*, at most `Sharing.largest` bytes, as one packet."""
+        """Send *data*, at most `Fairness.largest` bytes, as one packet."""
         size = len(data)
         if size > ALWAYS_FITS:
             self.space[:size] = data

@@ -8,8 +8,8 @@ from collections import deque
 _PIECE = 16 * 1024
 
 
-class Inbox:
-    """What waits to be delivered, in order; see `tower.net.send_queue.Backlog`.
+class ReceiveQueue:
+    """What waits to be delivered, in order; see `tower.net.send_queue.SendQueue`.
 
     :ivar size: all of it, B.
     """

@@ -12,17 +12,17 @@ from twisted.conch.ssh.transport import (
     SSHServerTransport,
 )
 
-from tower.conch.connection.liveness import Tended
-from tower.conch.transport.fields import Fields, Malformed
+from tower.conch.connection.liveness import LivenessTransport
+from tower.conch.transport.fields import Malformed, MessageReader
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import Limits
+from tower.conch.transport.limits import TransportLimits
 from tower.reactor.timers import Clock
 
 #: The service that authenticates (RFC 4252).
 USERAUTH = b"ssh-userauth"
 
 
-class Server(Tended, SSHServerTransport):
+class Server(LivenessTransport, SSHServerTransport):
     """What every server of ours does until somebody is authenticated.
 
     :param host_key: ours.
@@ -32,7 +32,7 @@ class Server(Tended, SSHServerTransport):
 
     __slots__ = ("_host_key", "auth")
 
-    def __init__(self, clock: Clock, host_key: KeyPair, keepalive: float, limits: Limits) -> None:
+    def __init__(self, clock: Clock, host_key: KeyPair, keepalive: float, limits: TransportLimits) -> None:
         super().__init__(clock, keepalive, limits)
         self._host_key = host_key
         self.auth: SSHService | None = None
@@ -54,7 +54,7 @@ class Server(Tended, SSHServerTransport):
         if self.ignoreNextPacket:
             self.ignoreNextPacket = False
             return
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         fields.string()
         fields.end()
         try:
@@ -64,7 +64,7 @@ class Server(Tended, SSHServerTransport):
 
     def ssh_SERVICE_REQUEST(self, packet: bytes) -> None:
         """Start authentication, once; everything else comes after it."""
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         name = fields.string()
         fields.end()
         if name != USERAUTH or self.service is not None or self.auth is None:

@@ -61,7 +61,7 @@ class Window:
     :ivar granted: what the peer may still send, B.
     :ivar held: what came and was not consumed, B.
     :ivar size: what we let it have at the most, B.
-    :ivar counted: when `tower.conch.connection.fairness.Company` counted it last, monotonic time, s.
+    :ivar counted: when `tower.conch.connection.fairness.BusyChannels` counted it last, monotonic time, s.
     """
 
     def __init__(self, budget: Budget) -> None:

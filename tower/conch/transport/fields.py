@@ -13,7 +13,7 @@ class Malformed(PeerError):
     """A message whose fields do not fill it exactly, or are of the wrong kind."""
 
 
-class Fields:
+class MessageReader:
     """Takes the fields off the front of a message, one after the other.
 
     Every method raises `Malformed` when the message is too short for what is asked.

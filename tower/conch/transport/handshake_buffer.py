@@ -8,7 +8,7 @@ from tower.conch.transport.packets import Opener
 from tower.conch.transport.versions import take_version
 
 
-class Arrivals:
+class HandshakeBuffer:
     """Bytes of a peer, cut anywhere, until somebody faster takes them apart.
 
     :ivar total: all that came, B.

@@ -32,7 +32,7 @@ from twisted.conch.ssh.transport import (
     SSHTransportBase,
 )
 
-from tower.conch.transport.fields import Fields, Malformed
+from tower.conch.transport.fields import Malformed, MessageReader
 from tower.errors import PeerError
 
 try:
@@ -166,7 +166,7 @@ def exchanges_of(packet: bytes) -> tuple[bytes, ...]:
 @lru_cache(maxsize=16)
 def _exchanges(lists: bytes) -> tuple[bytes, ...]:
     """Read what follows the cookie; many agents come from one program, so it is mostly known."""
-    fields = Fields(lists)
+    fields = MessageReader(lists)
     each = [fields.names() for _ in range(10)]
     fields.boolean()
     fields.number()

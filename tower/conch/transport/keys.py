@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.keys import Key
 
-from tower.conch.transport.fields import Fields, Malformed
+from tower.conch.transport.fields import Malformed, MessageReader
 from tower.errors import ConfigurationError
 
 #: The one key type and signature algorithm (RFC 8709).
@@ -66,7 +66,7 @@ def verify(blob: bytes, signature: bytes, data: bytes) -> bool:
     :raise Malformed: *blob* is no ed25519 key.
     """
     public = _public_key(blob)
-    fields = Fields(signature)
+    fields = MessageReader(signature)
     if fields.string() != ED25519:
         return False
     raw = fields.string()
@@ -79,7 +79,7 @@ def verify(blob: bytes, signature: bytes, data: bytes) -> bool:
 
 
 def _public_key(blob: bytes) -> Ed25519PublicKey:
-    fields = Fields(blob)
+    fields = MessageReader(blob)
     kind, raw = fields.string(), fields.string()
     fields.end()
     if kind != ED25519 or len(raw) != 32:

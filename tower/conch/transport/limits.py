@@ -7,7 +7,7 @@ from attrs import field, frozen
 from tower.errors import PeerError
 from tower.escaping import reported
 
-#: A key is changed after so many bytes whatever `Limits` say.  The smallest packets count as 8, so this is
+#: A key is changed after so many bytes whatever `TransportLimits` say.  The smallest packets count as 8, so this is
 #: after 2**30 packets at the latest (RFC 4344 section 3.1).
 _REKEY_OCTETS = 8 << 30
 
@@ -23,7 +23,7 @@ def _bounded(rekey_bytes: int) -> int:
 
 
 @frozen
-class Limits:
+class TransportLimits:
     """What one connection may take.
 
     :ivar handshake: time until the peer is authenticated and has said hello, s.
@@ -47,7 +47,7 @@ class Limits:
 
 
 #: What a connection may take if nothing else is said.
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = TransportLimits()
 
 
 class HandshakeTimeout(PeerError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Allowance:
+class TokenBucket:
     """So often at once, and then so often a second.
 
     :param burst: how often at once.

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512, HashAl
 from twisted.conch.ssh.common import MP, NS
 
 from tower.conch.transport import keys
-from tower.conch.transport.fields import Fields, Malformed
+from tower.conch.transport.fields import Malformed, MessageReader
 from tower.conch.transport.keys import ED25519
 
 #: The type of RSA keys, and what is signed with them, the preferred one first.
@@ -70,7 +70,7 @@ def key_type(blob: bytes) -> bytes:
 
     :raise Malformed: it is none.
     """
-    return Fields(blob).string()
+    return MessageReader(blob).string()
 
 
 def verify(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool:
@@ -91,8 +91,8 @@ def verify(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool
 def _verify_ecdsa(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool:
     curve = _CURVES[algorithm]
     public = _ecdsa_key(algorithm, curve, blob)
-    fields = Fields(signature)
-    kind, numbers = fields.string(), Fields(fields.string())
+    fields = MessageReader(signature)
+    kind, numbers = fields.string(), MessageReader(fields.string())
     fields.end()
     if kind != algorithm:
         return False
@@ -106,7 +106,7 @@ def _verify_ecdsa(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) 
 
 
 def _ecdsa_key(kind: bytes, curve: _Curve, blob: bytes) -> ec.EllipticCurvePublicKey:
-    fields = Fields(blob)
+    fields = MessageReader(blob)
     names, point = (fields.string(), fields.string()), fields.string()
     fields.end()
     if names != (kind, curve.name):
@@ -119,7 +119,7 @@ def _ecdsa_key(kind: bytes, curve: _Curve, blob: bytes) -> ec.EllipticCurvePubli
 
 def _verify_rsa(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) -> bool:
     public = _rsa_key(blob)
-    fields = Fields(signature)
+    fields = MessageReader(signature)
     kind, raw = fields.string(), fields.string()
     fields.end()
     if kind != algorithm:
@@ -134,7 +134,7 @@ def _verify_rsa(algorithm: bytes, blob: bytes, signature: bytes, data: bytes) ->
 
 
 def _rsa_key(blob: bytes) -> RSAPublicKey:
-    fields = Fields(blob)
+    fields = MessageReader(blob)
     kind = fields.string()
     if kind != RSA:
         raise Malformed("not an RSA key")
@@ -149,7 +149,7 @@ def _rsa_key(blob: bytes) -> RSAPublicKey:
         raise Malformed("not an RSA key") from error
 
 
-def _positive(fields: Fields, longest: int) -> int:
+def _positive(fields: MessageReader, longest: int) -> int:
     """Return a positive multiple precision integer (RFC 4251 section 5) of at most *longest* bytes."""
     data = fields.string()
     number = int.from_bytes(data, "big", signed=True)

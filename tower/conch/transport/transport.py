@@ -41,8 +41,8 @@ from twisted.internet.interfaces import ITCPTransport
 from twisted.python.failure import Failure
 
 from tower.conch.transport.ciphers import CIPHERS
-from tower.conch.transport.fields import Fields
-from tower.conch.transport.handshake_buffer import Arrivals
+from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.handshake_buffer import HandshakeBuffer
 from tower.conch.transport.kex import (
     EXCHANGES,
     PLACEHOLDER_MACS,
@@ -61,12 +61,12 @@ from tower.conch.transport.limits import (
     Closed,
     Disconnected,
     HandshakeTimeout,
-    Limits,
     NoRoom,
+    TransportLimits,
 )
 from tower.conch.transport.newkeys import NewKeys
 from tower.conch.transport.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
-from tower.conch.transport.rate_limit import Allowance
+from tower.conch.transport.rate_limit import TokenBucket
 from tower.conch.transport.versions import OURS, SSH_2
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
@@ -142,7 +142,7 @@ class SecureTransport(SSHTransportBase):
     sealer: Sealer
     opener: Opener
 
-    def __init__(self, clock: Clock, limits: Limits) -> None:
+    def __init__(self, clock: Clock, limits: TransportLimits) -> None:
         self.clock = clock
         self.limits = limits
         self.sealer = ClearSealer(0)
@@ -152,7 +152,7 @@ class SecureTransport(SSHTransportBase):
         self.lost: Deferred[Exception] = Deferred()
         self.awaits_keys = False
         self._order = KexOrder(is_client=self.isClient)
-        self._arrivals: Arrivals | None = Arrivals()
+        self._arrivals: HandshakeBuffer | None = HandshakeBuffer()
         self._authenticated = False
         self._over = False
         self._reason: Exception | None = None
@@ -160,7 +160,7 @@ class SecureTransport(SSHTransportBase):
         self._held: list[tuple[int, bytes]] = []
         self._held_bytes = 0
         self._new_keys: NewKeys | None = None
-        self._exchanges: Allowance | None = None
+        self._exchanges: TokenBucket | None = None
         self._unknown = 0
         self._timers = Timers(clock)
 
@@ -237,7 +237,7 @@ class SecureTransport(SSHTransportBase):
 
     def ssh_DISCONNECT(self, packet: bytes) -> None:
         """The peer says why it goes."""
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         code, text = fields.number(), fields.string()
         # Whoever is on the way may say what he likes until packets are sealed.
         is_full = code == DISCONNECT_TOO_MANY_CONNECTIONS and not isinstance(self.opener, ClearOpener)
@@ -274,7 +274,7 @@ class SecureTransport(SSHTransportBase):
         else:
             self.rekey_if_due()
 
-    def take_version(self, arrivals: Arrivals) -> bool:
+    def take_version(self, arrivals: HandshakeBuffer) -> bool:
         """Take the peer's version line; return whether it has come."""
         line = arrivals.version(self.wanted_version, from_server=self.isClient)
         if line is None:
@@ -457,7 +457,7 @@ class SecureTransport(SSHTransportBase):
         """
         now = self.clock.seconds()
         if self._exchanges is None:
-            self._exchanges = Allowance(EXCHANGES_AT_ONCE, EXCHANGES_A_SECOND, now)
+            self._exchanges = TokenBucket(EXCHANGES_AT_ONCE, EXCHANGES_A_SECOND, now)
         moved = self.sealer.octets + self.opener.octets
         if not self._exchanges.take(now, moved / EXCHANGE_WORTH):
             raise PeerError("too many key exchanges")
@@ -480,7 +480,7 @@ class SecureTransport(SSHTransportBase):
 
     def ssh_NEWKEYS(self, packet: bytes) -> None:
         """The peer seals with the new key from now on."""
-        Fields(packet).end()
+        MessageReader(packet).end()
         new_keys, self._new_keys = self._new_keys, None
         assert new_keys is not None
         first = self._order.first

@@ -15,7 +15,7 @@ from tower.conch.connection.messages import DATA, DATA_OFFSET
 from tower.conch.connection.mux import Mux
 from tower.conch.tunnel.interfaces import SSH, Reader
 from tower.conch.tunnel.outlet import Outlet
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import PeerError
 from tower.net.buffers import BUFFER_SIZE, POOL
 from tower.websocket.frames import CLOSE, PING, PONG, Control
@@ -65,7 +65,7 @@ class Inlet:
     def __init__(self, ssh: SSH, reader: Reader, outlet: Outlet) -> None:
         self._ssh = ssh
         self._reader = reader
-        self._framed = reader is not BARE
+        self._framed = reader is not UNFRAMED
         self._outlet = outlet
         self._mux: Mux | None = None
         self._unparsed: int | None = None

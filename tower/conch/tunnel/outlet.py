@@ -17,7 +17,7 @@ from tower.conch.connection.messages import DATA_OFFSET, LONGEST_DATA
 from tower.conch.connection.mux import Mux
 from tower.conch.transport.packets import OVERHEAD
 from tower.conch.tunnel.interfaces import SSH, Writer
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import PeerError
 from tower.net.buffers import Batch
 from tower.net.pipes import Buffer, Pipe
@@ -77,7 +77,7 @@ class Outlet:
         self._pipe = pipe
         self._ssh = ssh
         self._writer = writer
-        self._framed = writer is not BARE
+        self._framed = writer is not UNFRAMED
         self.mux: Mux | None = None
         self._out: list[bytes] = []
         self._out_size = 0

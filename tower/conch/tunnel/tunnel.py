@@ -1,6 +1,6 @@
 """A live tunnel: one connection, the frames around SSH packets, the packets, and the channels in them.
 
-`Tunnel` puts together what carries it: the connection, an `Inlet` and an `Outlet`, SSH, and once the peer is
+`SSHTunnel` puts together what carries it: the connection, an `Inlet` and an `Outlet`, SSH, and once the peer is
 authenticated a `Mux`.
 """
 
@@ -29,7 +29,7 @@ def _nothing() -> None:
     """Stand in for a hook that nobody uses."""
 
 
-class Tunnel:
+class SSHTunnel:
     """One end of a tunnel; create it, then `start`, then `open_up` once the peer is authenticated.
 
     :param reactor: an ``IReactorTime``.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tower.websocket.frames import BINARY, Piece
 
 
-class Bare:
+class Unframed:
     """The `tower.conch.tunnel.interfaces.Reader` and ``Writer`` of a tunnel without frames; it has no state."""
 
     __slots__ = ()
@@ -24,4 +24,4 @@ class Bare:
 
 
 #: One serves all.
-BARE = Bare()
+UNFRAMED = Unframed()

@@ -15,7 +15,7 @@ from tower.errors import ConfigurationError
 from tower.files import read_plain
 
 #: What to do about a server's CA whose private key is public.
-ANOTHER_CA = "give the server a certificate of another CA, and name that one here"
+ANOTHER_CA_CURE = "give the server a certificate of another CA, and name that one here"
 
 #: Subject public keys (SHA-256 of the DER) of the authorities whose private keys are public: KubeSphere Tower
 #: has carried them as ``certs/ca.key`` in its repository and its images (hole 2), the last one in v0.2.0 to

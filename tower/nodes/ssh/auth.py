@@ -9,7 +9,7 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 
 from tower.conch.connection.server import USERAUTH
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
 from tower.conch.transport.transport import nothing
 from tower.conch.transport.userauth_messages import (
@@ -43,7 +43,7 @@ def read_extensions(body: bytes) -> dict[bytes, bytes]:
     :raise Malformed: its fields do not fill it.
     :raise PeerError: there are too many.
     """
-    fields = Fields(body)
+    fields = MessageReader(body)
     count = fields.number()
     if count > _MOST_EXTENSIONS:
         raise PeerError("too many extensions")
@@ -128,7 +128,7 @@ class KeyAuth(SSHService):
         if messageNum == MSG_USERAUTH_SUCCESS:
             self._succeeded()
         elif messageNum == MSG_USERAUTH_FAILURE:
-            fields = Fields(packet)
+            fields = MessageReader(packet)
             methods, partly = fields.names(), fields.boolean()
             fields.end()
             self._refused(methods, partly=partly)

@@ -16,10 +16,10 @@ from tower.clusters.node import Node
 from tower.conch.connection.client import Client
 from tower.conch.connection.global_requests import Answer
 from tower.conch.connection.keepalive import KEEPALIVE
-from tower.conch.transport.fields import Fields
-from tower.conch.transport.handshake_buffer import Arrivals
+from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.handshake_buffer import HandshakeBuffer
 from tower.conch.transport.kex import PLACEHOLDER_MACS
-from tower.conch.transport.limits import Closed, HandshakeTimeout, Limits
+from tower.conch.transport.limits import Closed, HandshakeTimeout, TransportLimits
 from tower.conch.transport.signatures import verify
 from tower.errors import PeerError
 from tower.escaping import LONGEST_VERSION, escaped, quoted, shortened
@@ -104,9 +104,9 @@ class NodeTransport(Client):
         host_keys: HostKeys,
         *,
         keepalive: float = KEEPALIVE_INTERVAL,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
-        super().__init__(clock, keepalive, limits or Limits(handshake=HANDSHAKE))
+        super().__init__(clock, keepalive, limits or TransportLimits(handshake=HANDSHAKE))
         self.ready: Deferred[NodePeer] = Deferred()
         self._node = node
         self._host_keys = host_keys
@@ -123,7 +123,7 @@ class NodeTransport(Client):
 
     # What is agreed on
 
-    def take_version(self, arrivals: Arrivals) -> bool:
+    def take_version(self, arrivals: HandshakeBuffer) -> bool:
         """Keep the first line that comes before, which may be all that a server says about itself."""
         if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
             self._preface = arrivals.beginning(PREFACE)
@@ -139,7 +139,7 @@ class NodeTransport(Client):
         :raise NothingInCommon: with what the server offers, and the cure.
         """
         super().check_kexinit(packet)
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         fields.skip(16)
         theirs = [fields.names() for _ in range(8)]
         _check("key exchanges", "KexAlgorithms", self.supportedKeyExchanges, theirs[0])

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.clusters.node import Node, parse_node
-from tower.conch.transport.fields import Fields
+from tower.conch.transport.fields import MessageReader
 from tower.errors import TowerError
 from tower.net.pipe_transport import PipeTransport
 from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, admitted, dialling, reach
@@ -121,11 +121,11 @@ class _Command(SSHChannel):
 
     def request_exit_status(self, data: bytes) -> None:
         """Note how the command ended."""
-        self._code = Fields(data).number()
+        self._code = MessageReader(data).number()
 
     def request_exit_signal(self, data: bytes) -> None:
         """Note by which signal it was ended."""
-        name = "".join(filter(str.isprintable, Fields(data).string()[:32].decode("ascii", "replace")))
+        name = "".join(filter(str.isprintable, MessageReader(data).string()[:32].decode("ascii", "replace")))
         self._problem = f"process exited with signal {name}"
 
     def closed(self) -> None:

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused
 from tower.net.addresses import join_address
-from tower.nodes.tunnels.slot import Place
+from tower.nodes.tunnels.slot import NodeSlot
 from tower.reactor.timers import Deadline
 
 #: How many nodes are asked at the most.  What one node cannot reach another may, but "connection refused" is
@@ -34,12 +34,14 @@ class NodeDial:
     :param pick: returns the best node that is not among those given, or None.
     """
 
-    def __init__(self, clock: Any, pick: Callable[[list[Place]], Place | None], host: str, port: int) -> None:
+    def __init__(
+        self, clock: Any, pick: Callable[[list[NodeSlot]], NodeSlot | None], host: str, port: int
+    ) -> None:
         self._clock = clock
         self._pick = pick
         self._host, self._port = host, port
-        self._asked: list[Place] = []
-        self._openings: dict[Place, Deferred[Any]] = {}
+        self._asked: list[NodeSlot] = []
+        self._openings: dict[NodeSlot, Deferred[Any]] = {}
         self._error: Exception = StreamRefused("unreachable", f"{join_address(host, port)}: no node is left")
         self._next: Deadline | None = None
         self._over = False
@@ -72,11 +74,11 @@ class NodeDial:
         self._openings[place] = opening
         opening.addCallbacks(self._opened, self._refused, callbackArgs=(place,), errbackArgs=(place,))
 
-    def _silent(self, place: Place) -> None:
+    def _silent(self, place: NodeSlot) -> None:
         place.suspect(f"no answer to a dial in {SILENCE:g} s")
         self._ask()
 
-    def _opened(self, channel: Any, place: Place) -> None:
+    def _opened(self, channel: Any, place: NodeSlot) -> None:
         self._openings.pop(place, None)
         if self._over:
             channel.abort()
@@ -86,7 +88,7 @@ class NodeDial:
         if done is not None:
             done.callback(channel)
 
-    def _refused(self, failure: Failure, place: Place) -> None:
+    def _refused(self, failure: Failure, place: NodeSlot) -> None:
         self._openings.pop(place, None)
         if self._over:
             return

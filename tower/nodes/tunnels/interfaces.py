@@ -9,7 +9,7 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred
 
 from tower.clusters.node import Node
-from tower.nodes.tunnels.limiter import Turns
+from tower.nodes.tunnels.limiter import Limiter
 
 
 class NodeTunnel(Protocol):
@@ -79,7 +79,7 @@ class OpenCounters:
 
 
 @frozen
-class Shared:
+class ListContext:
     """What the places of one list have in common.
 
     :ivar clock: an ``IReactorTime``.
@@ -97,7 +97,7 @@ class Shared:
     health: HealthCheck | None
     check_timeout: float
     counters: OpenCounters
-    turns: Turns
+    turns: Limiter
     cluster: str
     changed: Callable[[], None]
     gone: Callable[[Any], None]

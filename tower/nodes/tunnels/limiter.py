@@ -14,7 +14,7 @@ MOST = 32
 PATIENCE = 2.0
 
 
-class Turns:
+class Limiter:
     """First come, first served.
 
     A fleet that comes up at once would otherwise have all its key exchanges in the same moment, a few
@@ -29,15 +29,15 @@ class Turns:
         self.clock = clock
         self.patience = patience
         self._most = most
-        self._waiting: dict[Turn, None] = {}
+        self._waiting: dict[Permit, None] = {}
         self._running = 0
 
-    def queue(self, turn: Turn) -> None:
+    def queue(self, turn: Permit) -> None:
         """Have *turn* begin when it is its time, which may be at once."""
         self._waiting[turn] = None
         self._next()
 
-    def left(self, turn: Turn, *, began: bool) -> None:
+    def left(self, turn: Permit, *, began: bool) -> None:
         """Let the next one begin."""
         if began:
             self._running -= 1
@@ -53,7 +53,7 @@ class Turns:
             turn.start()
 
 
-class Turn:
+class Permit:
     """One's place in the queue, and then one's turn: `ask` for it, and `end` it in any case.
 
     :param begin: called when it has come, which may be from within `ask`.
@@ -61,8 +61,8 @@ class Turn:
 
     __slots__ = ("_begin", "_timer", "_turns")
 
-    def __init__(self, turns: Turns, begin: Callable[[], None]) -> None:
-        self._turns: Turns | None = turns
+    def __init__(self, turns: Limiter, begin: Callable[[], None]) -> None:
+        self._turns: Limiter | None = turns
         self._begin = begin
         self._timer: IDelayedCall | None = None
 
@@ -72,7 +72,7 @@ class Turn:
             self._turns.queue(self)
 
     def start(self) -> None:
-        """Have it; called by `Turns`."""
+        """Have it; called by `Limiter`."""
         assert self._turns is not None
         self._timer = self._turns.clock.callLater(self._turns.patience, self.end)
         self._begin()

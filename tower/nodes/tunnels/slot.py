@@ -12,15 +12,15 @@ from twisted.python.failure import Failure
 
 from tower.clusters.node import Node
 from tower.clusters.node_status import NodeState, NodeStatus
-from tower.errors import words
-from tower.nodes.tunnels.interfaces import HealthCheck, NodeTunnel, Shared
-from tower.nodes.tunnels.limiter import Turn
+from tower.errors import one_line
+from tower.nodes.tunnels.interfaces import HealthCheck, ListContext, NodeTunnel
+from tower.nodes.tunnels.limiter import Permit
 from tower.reactor.timers import within
 
 _log = Logger()
 
 
-class Place:
+class NodeSlot:
     """A node's place in the list.
 
     :param node: at first; it may be described anew, but its address stays.
@@ -46,11 +46,11 @@ class Place:
         "tunnel",
     )
 
-    def __init__(self, shared: Shared, node: Node) -> None:
+    def __init__(self, shared: ListContext, node: Node) -> None:
         self._shared = shared
         self.node = node
         self.tunnel: NodeTunnel | None = None
-        self._turn: Turn | None = None  # while one is being opened, or waits for that
+        self._turn: Permit | None = None  # while one is being opened, or waits for that
         self._opening: Deferred[None] | None = None
         self._checking: Deferred[Any] | None = None
         self._next_check: IDelayedCall | None = None
@@ -128,7 +128,7 @@ class Place:
 
     def _open(self) -> None:
         if self.tunnel is None and self._turn is None:
-            self._turn = Turn(self._shared.turns, self._begin)
+            self._turn = Permit(self._shared.turns, self._begin)
             self._turn.ask()
 
     def _begin(self) -> None:
@@ -136,7 +136,7 @@ class Place:
         try:
             tunnel = self._shared.create(self.node)
         except Exception as error:  # noqa: BLE001 (whatever it is, the node is tried again with the next list)
-            self._not_opened('Failed to create tunnel for "{address}": {error}', words(error))
+            self._not_opened('Failed to create tunnel for "{address}": {error}', one_line(error))
             return
         self._opening = opening = tunnel.open()
         opening.addCallbacks(self._opened, self._failed, callbackArgs=(tunnel,))
@@ -159,7 +159,7 @@ class Place:
             return
         self._shared.counters.open_count += 1
         self._shared.counters.open_fail_count += 1
-        self._not_opened('Failed to open tunnel to "{address}": {error}', words(failure.value))
+        self._not_opened('Failed to open tunnel to "{address}": {error}', one_line(failure.value))
 
     def _not_opened(self, text: str, error: str) -> None:
         self._say(text, error, again=(self._state, self._error) == ("failed", error))
@@ -180,8 +180,8 @@ class Place:
             if self._left:
                 self._shared.gone(self)
             else:
-                self._say('Lost tunnel to "{address}": {error}', words(reason))
-                self._open_again(words(reason))
+                self._say('Lost tunnel to "{address}": {error}', one_line(reason))
+                self._open_again(one_line(reason))
         return reason
 
     def _open_again(self, error: str) -> None:
@@ -268,7 +268,7 @@ class Place:
         if self._left or tunnel is not self.tunnel:
             return
         self._checked = self._shared.epoch()
-        error = words(failure.value)
+        error = one_line(failure.value)
         if failure.check(TooLate):
             error = f"no answer in {self._shared.check_timeout:g} s"
         self._say('Healthcheck failed for tunnel to "{address}": {error}', error)

@@ -19,9 +19,9 @@ from zope.interface import implementer
 from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
-from tower.conch.transport.limits import Limits
-from tower.conch.tunnel.tunnel import Tunnel
-from tower.conch.tunnel.unframed import BARE
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.budget import Budget
@@ -77,7 +77,7 @@ class NotOpened(TowerError):
 
 
 @frozen
-class Login:
+class NodeLogin:
     """How nodes let us in.
 
     :ivar user: whom to log in.
@@ -112,7 +112,7 @@ class NodeTunnel:
         reactor: Any,
         clock: Clock,
         node: Node,
-        login: Login,
+        login: NodeLogin,
         budget: Budget,
         *,
         epoch: Callable[[], float],
@@ -132,11 +132,11 @@ class NodeTunnel:
         self._epoch = epoch
         self._keepalive = keepalive
         self._connect = connect
-        self._limits = Limits(handshake=handshake)
+        self._limits = TransportLimits(handshake=handshake)
         self._dial = dial or dialling(reactor, connect)
         self._timers = Timers(clock)
         self._opening: Deferred[Any] | None = None
-        self._tunnel: Tunnel | None = None
+        self._tunnel: SSHTunnel | None = None
         self._was_opened = False
 
     def __repr__(self) -> str:
@@ -177,14 +177,14 @@ class NodeTunnel:
         self.host_key, self.version = fingerprint(peer.host_key), peer.version
 
     def _authenticated(self, pipe: Any, ssh: NodeTransport) -> Deferred[NodePeer]:
-        tunnel = Tunnel(self._reactor, pipe, ssh, BARE, BARE)
+        tunnel = SSHTunnel(self._reactor, pipe, ssh, UNFRAMED, UNFRAMED)
         tunnel.lost.addCallback(self._gone)
         ssh.ready.addCallback(self._open_up, tunnel)
         opened = admitted(ssh, tunnel.abort)
         tunnel.start()
         return opened
 
-    def _open_up(self, peer: NodePeer, tunnel: Tunnel) -> NodePeer:
+    def _open_up(self, peer: NodePeer, tunnel: SSHTunnel) -> NodePeer:
         self._tunnel, self._was_opened = tunnel, True
         tunnel.open_up(self.node.name, fingerprint(peer.host_key), peer.version, self._epoch(), self._budget)
         return peer
@@ -269,7 +269,7 @@ class NodeTunnel:
         :raise NotOpened: nobody tried to open it.
         """
         if self._opening is None:
-            raise NotOpened("Cannot close tunnel. Tunnel was not opened.")
+            raise NotOpened("Cannot close tunnel. SSHTunnel was not opened.")
         if self._tunnel is not None:
             self._tunnel.close(reason)
         else:

@@ -18,9 +18,9 @@ from tower.clusters.node_status import NodeStatus
 from tower.errors import ClusterUnreachable
 from tower.net.addresses import join_address
 from tower.nodes.tunnels.dial import NodeDial
-from tower.nodes.tunnels.interfaces import HealthCheck, NodeTunnel, OpenCounters, Shared
-from tower.nodes.tunnels.limiter import Turns
-from tower.nodes.tunnels.slot import Place
+from tower.nodes.tunnels.interfaces import HealthCheck, ListContext, NodeTunnel, OpenCounters
+from tower.nodes.tunnels.limiter import Limiter
+from tower.nodes.tunnels.slot import NodeSlot
 
 #: How often `NodeTunnels.check` is to be called, and how long its checks are spread over, s.
 HEALTH_PERIOD = 60.0
@@ -76,12 +76,12 @@ class NodeTunnels:
         user: str,
         health: HealthCheck | None,
         epoch: Callable[[], float],
-        choose: Callable[[Sequence[Place]], Place] = random.choice,
+        choose: Callable[[Sequence[NodeSlot]], NodeSlot] = random.choice,
         on_change: Callable[[], None] = _nothing,
         counters: OpenCounters | None = None,
         check_timeout: float = CHECK_TIMEOUT,
         grace: float = GRACE,
-        turns: Turns | None = None,
+        turns: Limiter | None = None,
         name: str = "",
     ) -> None:
         self.user = user
@@ -91,18 +91,18 @@ class NodeTunnels:
         self._choose = choose
         self._grace = grace
         self._dials = 0
-        self._places: dict[str, Place] = {}
-        self._called: dict[str, tuple[Place, ...]] = {}  # those of the list, by all their names
-        self._leaving: dict[Place, None] = {}
+        self._places: dict[str, NodeSlot] = {}
+        self._called: dict[str, tuple[NodeSlot, ...]] = {}  # those of the list, by all their names
+        self._leaving: dict[NodeSlot, None] = {}
         self._closing: list[Deferred[None]] = []
-        self._shared = Shared(
+        self._shared = ListContext(
             clock=clock,
             epoch=epoch,
             create=create,
             health=health,
             check_timeout=check_timeout,
             counters=self.counters,
-            turns=turns or Turns(clock),
+            turns=turns or Limiter(clock),
             cluster=name,
             changed=self._changed,
             gone=self._gone,
@@ -114,7 +114,7 @@ class NodeTunnels:
         except Exception:  # noqa: BLE001 (it is somebody else's, and tunnels are in the middle of changing)
             self._log.failure("who is told about changes of node tunnels failed")
 
-    def _gone(self, place: Place) -> None:
+    def _gone(self, place: NodeSlot) -> None:
         if self._leaving.pop(place, False) is None:
             self._changed()
         if not self._leaving:
@@ -149,7 +149,7 @@ class NodeTunnels:
         for address, node in wanted.items():
             known = self._places.get(address)
             if known is None:
-                self._places[address] = place = Place(self._shared, node)
+                self._places[address] = place = NodeSlot(self._shared, node)
                 self._list(place)
             elif known.node != node:
                 self._unlist(known)
@@ -157,11 +157,11 @@ class NodeTunnels:
                 self._list(known)
         self.retry()
 
-    def _list(self, place: Place) -> None:
+    def _list(self, place: NodeSlot) -> None:
         for name in place.node.names:
             self._called[name] = (*self._called.get(name, ()), place)
 
-    def _unlist(self, place: Place) -> None:
+    def _unlist(self, place: NodeSlot) -> None:
         for name in place.node.names:
             others = tuple(each for each in self._called.pop(name, ()) if each is not place)
             if others:
@@ -271,7 +271,7 @@ class NodeTunnels:
         began = self._clock.seconds()
         self._say("[{number:x}: {address}] Dialing...", number=number, address=address)
 
-        def pick(asked: list[Place]) -> Place | None:
+        def pick(asked: list[NodeSlot]) -> NodeSlot | None:
             called = dict.fromkeys(place for name in names for place in self._called.get(name, ()))
             meant = [each for each in called if each.is_usable and not each.is_suspect and each not in asked]
             if meant:
@@ -298,7 +298,7 @@ class NodeTunnels:
         prefix = f"{self._shared.cluster}: " if self._shared.cluster else ""
         self._log.debug("{prefix}" + text, prefix=prefix, **values)
 
-    def _best(self, usable: list[Place]) -> Place:
+    def _best(self, usable: list[NodeSlot]) -> NodeSlot:
         """Return one that is well, else one that is at least there."""
         sure = [place for place in usable if not place.is_suspect]
         well = [place for place in sure if not place.is_degraded]

@@ -2,7 +2,7 @@
 
 The filters of a chain look at a request's credential, at the identity that its header may claim, at the
 cluster that it is for, at the records and at the clock, and at nothing else.  So whom they have let pass they
-would let pass again as long as none of these is another; a `Standing` tells that with a few comparisons.
+would let pass again as long as none of these is another; a `CachedAdmission` tells that with a few comparisons.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TARGETS = b"targets/"
 _NOTHING = b"\0"
 
 
-class Rights:
+class AdmissionGeneration:
     """Says when what was decided has to be decided anew.
 
     Make it after whatever answers from the same records, so that it hears of each change after them.
@@ -48,11 +48,11 @@ class Rights:
             watch.stop()
 
 
-class Standing:
+class CachedAdmission:
     """A way into a cluster that a connection was let into.
 
     :param request: the one that was let in.
-    :param generation: what `Rights.generation` was before anybody decided.
+    :param generation: what `AdmissionGeneration.generation` was before anybody decided.
     :ivar identity: who asks.
     :ivar relay: where to.
     """
@@ -68,7 +68,7 @@ class Standing:
         self._generation = generation
         self._since, self._until = self.identity.credential.term
 
-    def covers(self, request: Any, rights: Rights) -> bool:
+    def covers(self, request: Any, rights: AdmissionGeneration) -> bool:
         """Return whether *request* goes the same way; if not, ask the filters.
 
         :param request: of the same connection, and so with the same certificate.

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tower.web.access.audit_formats import GIVEN_ID, Answer, Format
+from tower.web.access.audit_formats import GIVEN_ID, Format, ResponseRecord
 
 if TYPE_CHECKING:
     from tower.web.gateway.request import Request
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ANONYMOUS = "system:anonymous"
 UNAUTHENTICATED = "system:unauthenticated"
 
-_UNANSWERED = Answer(0)
+_UNANSWERED = ResponseRecord(0)
 
 
 class Sink(Protocol):
@@ -55,12 +55,12 @@ class Audit:
         """Return what names one request among all, in the form of a UUID."""
         return f"{self._series}{next(self._numbers):012x}"
 
-    def answered(self, entry: Entry, answer: Answer) -> None:
+    def answered(self, entry: Entry, answer: ResponseRecord) -> None:
         """Write what has to be written when the status is sent."""
         if line := self._form.answered(entry, answer, self.seconds()):
             self._log.put(line)
 
-    def ended(self, entry: Entry, answer: Answer) -> None:
+    def ended(self, entry: Entry, answer: ResponseRecord) -> None:
         """Write what has to be written at the end."""
         if line := self._form.ended(entry, answer, self.seconds()):
             self._log.put(line)
@@ -125,7 +125,7 @@ class Entry:
             self.id = audit.new_id()
             self.header = b"Audit-Id: %b\r\n" % self.id.encode()
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: ResponseRecord) -> None:
         """Note that the status is sent; only the first time counts."""
         if self._answer is _UNANSWERED:
             self._answer = answer

@@ -27,7 +27,7 @@ CREDENTIAL = "cluster.kubesphere.io/credential"
 _LONGEST_KNOWN = 256
 
 
-class Answer(NamedTuple):
+class ResponseRecord(NamedTuple):
     """How a request was answered.
 
     :ivar code: the HTTP status; 0: not at all, as the user had gone.
@@ -64,10 +64,10 @@ class Format(Protocol):
     def received(self, question: Question) -> bytes:
         """Return what is written before anything is done."""
 
-    def answered(self, question: Question, answer: Answer, now: float) -> bytes:
+    def answered(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
         """Return what is written when the status is sent."""
 
-    def ended(self, question: Question, answer: Answer, now: float) -> bytes:
+    def ended(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
         """Return what is written when the answer is complete, or the user has gone."""
 
 
@@ -78,13 +78,13 @@ class JSONLines:
         """See `Format.received`."""
         return _event(question, "RequestReceived", "", question.received)
 
-    def answered(self, question: Question, answer: Answer, now: float) -> bytes:
+    def answered(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.answered`."""
         if not (question.upgrades or _asked(question).is_long):
             return b""
         return _event(question, "ResponseStarted", _status(answer), now)
 
-    def ended(self, question: Question, answer: Answer, now: float) -> bytes:
+    def ended(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.ended`."""
         return _event(question, "ResponseComplete", _status(answer), now)
 
@@ -107,11 +107,11 @@ class LegacyLines:
             f"uri={_quoted(_text(question.uri))} cluster={_quoted(question.cluster or '<none>')}\n"
         ).encode("utf-8", "replace")
 
-    def answered(self, question: Question, answer: Answer, now: float) -> bytes:
+    def answered(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.answered`."""
         return f'{_moment(now)} AUDIT: id={_quoted(question.id)} response="{answer.code}"\n'.encode()
 
-    def ended(self, question: Question, answer: Answer, now: float) -> bytes:
+    def ended(self, question: Question, answer: ResponseRecord, now: float) -> bytes:
         """See `Format.ended`."""
         return b""
 
@@ -197,7 +197,7 @@ def _annotations(cluster: str, credential: str) -> str:
     return f',"annotations":{{{said}}}' if said else ""
 
 
-def _status(answer: Answer) -> str:
+def _status(answer: ResponseRecord) -> str:
     if answer.message:
         told = f'"status":"Failure","message":{_quoted(answer.message)},"reason":{_quoted(answer.reason)},'
         return f'"responseStatus":{{"metadata":{{}},{told}"code":{answer.code}}},'

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from twisted.internet.defer import Deferred
 
 from tower.errors import Forbidden, NotFound
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.kube.system_identities import SystemIdentities
 from tower.web.access.authentication import (
     Authenticates,
@@ -96,7 +96,7 @@ Find: TypeAlias = Callable[[str], Known | None]
 Filter: TypeAlias = Callable[[Any, str], "Deferred[None] | None"]
 
 
-class Chain:
+class FilterChain:
     """Filters in their order."""
 
     def __init__(self, *filters: Filter) -> None:
@@ -181,7 +181,7 @@ class RightPlace:
         authorize_cluster(identity, found.name, found.uid)
         authorize_identity(identity, cluster, found.identities, is_ours=found.type == "ssh")
         if not found.enabled:
-            raise Refusal(
+            raise StatusError(
                 503,
                 f"cluster {cluster} is disabled: ask an administrator ('tower cluster enable {cluster}')",
             )
@@ -209,14 +209,14 @@ def audited(request: Request, cluster: str) -> None:
     request.audit(cluster)
 
 
-def identification(authenticator: Authenticates) -> Chain:
+def identification(authenticator: Authenticates) -> FilterChain:
     """Return the chain that only finds out who asks."""
-    return Chain(Authentication(authenticator))
+    return FilterChain(Authentication(authenticator))
 
 
-def user_chain(authenticator: Authenticates, find: Find) -> Chain:
+def user_chain(authenticator: Authenticates, find: Find) -> FilterChain:
     """Return the chain of the front door and of the clusters' own ports."""
-    return Chain(
+    return FilterChain(
         Authentication(authenticator),
         audited,
         RightPlace(find),

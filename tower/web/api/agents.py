@@ -12,7 +12,7 @@ from tower.clusters import API_VERSION, Cluster, timestamp
 from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
 from tower.errors import Invalid, NotFound
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.tunnels import Tunnel, Tunnels
 from tower.web.api.clusters import Clock
 from tower.web.api.dispatch import Call
@@ -65,8 +65,8 @@ class AgentsApi:
                 await self._revoke(cluster, agent)
                 return gone("agents", agent.name)
             case _, (() | (_,)):
-                raise Refusal(405, f"{call.method} is not for agents")
-        raise Refusal(404, "the server could not find the requested resource")
+                raise StatusError(405, f"{call.method} is not for agents")
+        raise StatusError(404, "the server could not find the requested resource")
 
     def _agents(self, cluster: Cluster) -> Sequence[_Agent]:
         return [

@@ -17,7 +17,7 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.ssh_spec_object import NAMES, PLACE, check_spec, read_spec
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 
 _METADATA = frozenset(
     {
@@ -109,7 +109,7 @@ def read_wish(value: Mapping[str, Any]) -> Wish:
     """
     for key, right in (("apiVersion", API_VERSION), ("kind", "Cluster")):
         if value.get(key, right) != right:
-            raise Refusal(400, f"{key} {value[key]!r}: objects here have {key} {right}")
+            raise StatusError(400, f"{key} {value[key]!r}: objects here have {key} {right}")
     metadata, spec = _part(value, "metadata"), _part(value, "spec")
     connection = _part(spec, "connection", "spec.")
     name = metadata.get("name")

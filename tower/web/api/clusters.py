@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from tower.clusters import API_VERSION, Cluster, Clusters, Live, to_object
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import AlreadyExists, Conflict, Invalid
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.tunnels import Tunnels
 from tower.web.api import discovery
 from tower.web.api.cluster_object import is_version, patched, read_access, read_wish
@@ -92,7 +92,7 @@ class ClusterApi:
         below: dict[str, Below],
         limits: WatchLimits | None = None,
         *,
-        accesses: MemberAccesses | None = None,
+        accesses: MemberCredentials | None = None,
         ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
         check_files: CheckFiles,
     ) -> None:
@@ -126,7 +126,7 @@ class ClusterApi:
         return item
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.api.dispatch.Resource.answer`."""
+        """See `tower.web.api.dispatch.ResourceHandler.answer`."""
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 return self._list_or_watch(call)
@@ -141,8 +141,8 @@ class ClusterApi:
             case _, (name, kind, *rest) if kind in self._below:
                 return await self._below[kind].answer(call, self._clusters.require(name), tuple(rest))
             case _, (() | (_,)):
-                raise Refusal(405, f"{call.method} is not for clusters")
-        raise Refusal(404, "the server could not find the requested resource")
+                raise StatusError(405, f"{call.method} is not for clusters")
+        raise StatusError(404, "the server could not find the requested resource")
 
     def _list_or_watch(self, call: Call) -> Outcome:
         selection = Selection(call)
@@ -225,7 +225,7 @@ class ClusterApi:
     async def _patch(self, call: Call, name: str) -> Response:
         media = call.content_type.partition(";")[0].strip().lower()
         if media != _MERGE_PATCH:
-            raise Refusal(415, f"a patch of type {media or 'none'} is not supported: send {_MERGE_PATCH}")
+            raise StatusError(415, f"a patch of type {media or 'none'} is not supported: send {_MERGE_PATCH}")
         patch = await call.read()
         warnings = check_fields(call, patch)
         version, access = _version_in(patch), read_access(patch)
@@ -283,5 +283,5 @@ def _version_in(patch: dict[str, Any]) -> int | None:
     if version is None:
         return None
     if not is_version(version):
-        raise Refusal(422, f"metadata.resourceVersion: {version!r}: must be one that was read here")
+        raise StatusError(422, f"metadata.resourceVersion: {version!r}: must be one that was read here")
     return int(version)

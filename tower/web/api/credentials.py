@@ -5,7 +5,7 @@ from __future__ import annotations
 from tower.clusters import API_VERSION, timestamp
 from tower.clusters.credentials import Credential, Credentials
 from tower.errors import NotFound
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.store import IStore
 from tower.web.api.clusters import Clock
 from tower.web.api.dispatch import Call
@@ -24,11 +24,11 @@ class CredentialsApi:
         self._clock = clock
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.api.dispatch.Resource.answer`."""
+        """See `tower.web.api.dispatch.ResourceHandler.answer`."""
         match call.method, below:
             case (("GET" | "HEAD"), ()):
                 if call.flag("watch"):
-                    raise Refusal(405, "credentials cannot be watched: list them again")
+                    raise StatusError(405, "credentials cannot be watched: list them again")
                 return listed(
                     call, "Credential", self._select(call), CREDENTIAL_COLUMNS, self._clock.seconds()
                 )
@@ -44,8 +44,8 @@ class CredentialsApi:
                 await self._credentials.revoke(name)
                 return gone("credentials", name)
             case _, (() | (_,)):
-                raise Refusal(405, f"{call.method} is not for credentials")
-        raise Refusal(404, "the server could not find the requested resource")
+                raise StatusError(405, f"{call.method} is not for credentials")
+        raise StatusError(404, "the server could not find the requested resource")
 
     def _select(self, call: Call) -> list[Object]:
         fields = parse_fields(call.query.get("fieldSelector", ""), _CREDENTIAL_FIELDS)

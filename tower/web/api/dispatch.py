@@ -17,7 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 from tower.escaping import json_text
 from tower.kube.accept import choose
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.store.records import Expired, StoreFailed
 from tower.web.api import discovery, openapi
 from tower.web.api.selectors import BadSelector
@@ -75,7 +75,7 @@ class Call:
         """
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
-            raise Refusal(422, f"dryRun: {value!r}: must be All, or left out")
+            raise StatusError(422, f"dryRun: {value!r}: must be All, or left out")
         return value == "All"
 
     async def read(self) -> dict[str, Any]:
@@ -90,23 +90,23 @@ class Call:
         try:
             if media in ("application/yaml", "text/yaml", "application/x-yaml"):
                 if len(raw) > YAML_LIMIT:
-                    raise Refusal(413, f"the body is longer than {YAML_LIMIT} B: send so much as JSON")
+                    raise StatusError(413, f"the body is longer than {YAML_LIMIT} B: send so much as JSON")
                 value = yaml.safe_load(raw)
             elif media in ("application/json", "application/merge-patch+json"):
                 value = json.loads(raw)
             else:
                 # browsers send other types, or none, to any site, with the user's certificate
-                raise Refusal(
+                raise StatusError(
                     415, f"the body comes as {media or 'no type'}: send application/json or application/yaml"
                 )
         except (ValueError, yaml.YAMLError, RecursionError) as e:
-            raise Refusal(400, "the body cannot be read: it is no JSON or YAML object") from e
+            raise StatusError(400, "the body cannot be read: it is no JSON or YAML object") from e
         if not isinstance(value, dict):
-            raise Refusal(400, "the body is no object")
+            raise StatusError(400, "the body is no object")
         return value
 
 
-class Resource(Protocol):
+class ResourceHandler(Protocol):
     """What is below one plural name of the API."""
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
@@ -120,7 +120,7 @@ class Resource(Protocol):
 class Api:
     """:param resources: what there is, by plural name."""
 
-    def __init__(self, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, resources: Mapping[str, ResourceHandler]) -> None:
         self._resources = resources
 
     def __call__(self, request: Request) -> Deferred[Outcome]:
@@ -137,7 +137,7 @@ class Api:
                 return await self._resource(plural, call, tuple(below))
         document = _document(call)
         if call.method not in ("GET", "HEAD"):
-            raise Refusal(405, f"{call.method} is not for this path")
+            raise StatusError(405, f"{call.method} is not for this path")
         return document
 
     async def _resource(self, plural: str, call: Call, below: tuple[str, ...]) -> Outcome:
@@ -151,22 +151,22 @@ def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
     """Return *error* with what it is about, as clients of Kubernetes look for it."""
     details = {"name": name, "group": discovery.GROUP, "kind": kind}
     match error:
-        case Refusal():
+        case StatusError():
             return error
         case BadSelector():
-            return Refusal(400, str(error))
+            return StatusError(400, str(error))
         case Expired():
-            return Refusal(410, str(error), reason="Expired")
+            return StatusError(410, str(error), reason="Expired")
         case StoreFailed():
-            return Refusal(503, str(error), details=details)
+            return StatusError(503, str(error), details=details)
         case NotFound():
-            return Refusal(404, str(error), details=details)
+            return StatusError(404, str(error), details=details)
         case AlreadyExists():
-            return Refusal(409, str(error), reason="AlreadyExists", details=details)
+            return StatusError(409, str(error), reason="AlreadyExists", details=details)
         case Conflict():
-            return Refusal(409, str(error), details=details)
+            return StatusError(409, str(error), details=details)
         case Invalid():
-            return Refusal(422, str(error), details=details)
+            return StatusError(422, str(error), details=details)
     return error
 
 
@@ -184,7 +184,7 @@ def call_of(request: Request) -> Call:
             errors="strict",
         )
     except ValueError as e:
-        raise Refusal(400, f"the query cannot be read: {e}") from e
+        raise StatusError(400, f"the query cannot be read: {e}") from e
 
     def header(name: bytes) -> str:
         return (request.fields.get(name) or b"").decode("latin-1")
@@ -217,7 +217,7 @@ def _document(call: Call) -> Response:
             return Response.of_json(openapi.index())
         case ("openapi", "v3", *group) if "/".join(group) == openapi.GROUP_KEY:
             return Response.of_json(openapi.group_document())
-    raise Refusal(404, "the server could not find the requested resource")
+    raise StatusError(404, "the server could not find the requested resource")
 
 
 def _negotiated(media: str, value: dict[str, Any]) -> Response:

@@ -7,7 +7,7 @@ from typing import Any
 from tower.escaping import json_text
 from tower.kube.flatten import warnings_of
 from tower.kube.kubeconfig import KubeAccess
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.api.cluster_object import unknown_fields
 from tower.web.api.dispatch import Call
 from tower.web.api.table import Object
@@ -23,12 +23,12 @@ def check_fields(call: Call, value: dict[str, Any]) -> list[str]:
     """
     wanted = call.query.get("fieldValidation") or "Warn"
     if wanted not in ("Ignore", "Warn", "Strict"):
-        raise Refusal(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
+        raise StatusError(422, f"fieldValidation: {wanted!r}: must be Ignore, Warn or Strict")
     if wanted == "Ignore":
         return []
     texts = [f'unknown field "{path}"' for path in unknown_fields(value)]
     if texts and wanted == "Strict":
-        raise Refusal(400, f"strict decoding error: {', '.join(texts)}")
+        raise StatusError(400, f"strict decoding error: {', '.join(texts)}")
     return texts
 
 

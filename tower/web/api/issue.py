@@ -89,7 +89,7 @@ class AdminKubeconfigsApi:
         self._issuer = issuer
 
     async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
-        """See `tower.web.api.dispatch.Resource.answer`."""
+        """See `tower.web.api.dispatch.ResourceHandler.answer`."""
         spec = await posted(call, below, "Kubeconfig", {"user", "ttl", "auth"})
         return _granted(await self._issuer.admin_kubeconfig(_user(spec), _ttl(spec), _auth(spec)), "tower")
 

@@ -9,7 +9,7 @@ from tower.clusters import API_VERSION, Cluster
 from tower.clusters.node_status import NodeStatus, SSHStatus
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import Invalid, NotFound
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.nodes.host_key_pins import Pin, Pins
 from tower.store import IStore
 from tower.web.api.clusters import Clock
@@ -47,8 +47,8 @@ class NodesApi:
                 items = [_node(cluster, node) for node in status.nodes]
                 return listed(call, "Node", items, NODE_COLUMNS, self._clock.seconds())
             case _, ():
-                raise Refusal(405, f"{call.method} is not for nodes")
-        raise Refusal(404, "the server could not find the requested resource")
+                raise StatusError(405, f"{call.method} is not for nodes")
+        raise StatusError(404, "the server could not find the requested resource")
 
 
 class HostKeysApi:
@@ -76,8 +76,8 @@ class HostKeysApi:
                     raise NotFound(_not_learned(cluster.ssh, cluster.name, node) or str(e)) from e
                 return gone("hostkeys", node)
             case _, (() | (_,)):
-                raise Refusal(405, f"{call.method} is not for host keys")
-        raise Refusal(404, "the server could not find the requested resource")
+                raise StatusError(405, f"{call.method} is not for host keys")
+        raise StatusError(404, "the server could not find the requested resource")
 
 
 def _not_learned(spec: SSHSpec | None, cluster: str, node: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tower.clusters import API_VERSION
 from tower.errors import Invalid
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.api import discovery
 from tower.web.api.dispatch import Call
 from tower.web.api.table import Column, Object, table
@@ -40,15 +40,15 @@ async def posted(call: Call, below: tuple[str, ...], kind: str, known: set[str])
     :raise TowerError: it is none, or not of this kind.
     """
     if below:
-        raise Refusal(404, "the server could not find the requested resource")
+        raise StatusError(404, "the server could not find the requested resource")
     if call.method != "POST":
-        raise Refusal(405, f"{call.method} is not for these: they are made with POST and shown once")
+        raise StatusError(405, f"{call.method} is not for these: they are made with POST and shown once")
     if call.dry_run:
-        raise Refusal(400, f"there is no dry run of making a {kind}")
+        raise StatusError(400, f"there is no dry run of making a {kind}")
     value = await call.read()
     for key, right in (("apiVersion", API_VERSION), ("kind", kind)):
         if value.get(key, right) != right:
-            raise Refusal(400, f"{key} {value[key]!r}: objects here have {key} {right}")
+            raise StatusError(400, f"{key} {value[key]!r}: objects here have {key} {right}")
     spec = value.get("spec") or {}
     if not isinstance(spec, dict):
         raise Invalid("spec: must be an object")

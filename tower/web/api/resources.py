@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tower.clusters import Clusters
 from tower.clusters.credentials import Credentials
 from tower.clusters.join_tokens import JoinTokens
-from tower.clusters.member_credentials import MemberAccesses
+from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node_status import SSHStatus
 from tower.clusters.v1_tokens import V1Tokens
 from tower.store import IStore
@@ -30,7 +30,7 @@ def tower_api(
     tunnels: Tunnels,
     issuer: Issuer,
     clock: Clock,
-    accesses: MemberAccesses | None = None,
+    accesses: MemberCredentials | None = None,
     ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
     *,
     check_files: CheckFiles,

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from tower.clusters import API_VERSION, Cluster, Clusters
 from tower.escaping import json_text
-from tower.kube.status import Refusal, status_object
+from tower.kube.status import StatusError, status_object
 from tower.store.records import Expired
 from tower.web.api.cluster_object import is_version
 from tower.web.api.table import Object
@@ -83,13 +83,13 @@ class Watching:
         initial = query.get("sendInitialEvents", "").lower() in ("true", "1")
         version = query.get("resourceVersion", "")
         if version and not is_version(version):
-            raise Refusal(400, f"resourceVersion {version!r}: must be one that was read here, or 0")
+            raise StatusError(400, f"resourceVersion {version!r}: must be one that was read here, or 0")
         since = int(version) if version not in ("", "0") and not initial else None
         if since is not None:
             try:
                 self.clusters.changes(since)
             except Expired as e:
-                raise Refusal(410, str(e), reason="Expired") from e
+                raise StatusError(410, str(e), reason="Expired") from e
         seconds = self._duration(query.get("timeoutSeconds", ""))
 
         def start(stream: BodyStream) -> None:
@@ -102,7 +102,7 @@ class Watching:
         if not text or text == "0":
             return self.limits.shortest * (1 + random.random())  # noqa: S311 - spreads, hides nothing
         if not text.isdecimal():
-            raise Refusal(400, f"timeoutSeconds {text!r}: must be a number of seconds")
+            raise StatusError(400, f"timeoutSeconds {text!r}: must be a number of seconds")
         return min(float(text), self.limits.longest)
 
 
@@ -164,7 +164,7 @@ class _Watch:
         try:
             missed = self._watching.clusters.changes(self._reached)
         except Expired as e:
-            self._send("ERROR", status_object(Refusal(410, str(e), reason="Expired")))
+            self._send("ERROR", status_object(StatusError(410, str(e), reason="Expired")))
             self._finish()
             return
         if first:

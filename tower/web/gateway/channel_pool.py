@@ -14,9 +14,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused, TunnelLost
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.tunnels import SSH
-from tower.tunnels.registry import Channel, Rewrite
+from tower.tunnels.registry import Rewrite, TunnelChannel
 from tower.tunnels.targets import KUBERNETES
 
 #: How long a request waits for a cluster whose agent is reconnecting, s.
@@ -50,7 +50,7 @@ class Tunnel(Protocol):
     def rewrite_for(self, target: str) -> Rewrite | None:
         """Return what makes heads for the far end of a stream; None where the agent does, or nobody.
 
-        What it returns raises `Refusal` when the member's credential is not lent for such a request.
+        What it returns raises `StatusError` when the member's credential is not lent for such a request.
         """
 
     @property
@@ -71,7 +71,7 @@ class Tunnels(Protocol):
         """Wait for one, *timeout* s at most; errback `ClusterUnreachable`."""
 
 
-class _Nobody:
+class _NoOwner:
     """The receiver of a channel that was discarded."""
 
     def received(self, data: memoryview) -> None:
@@ -87,10 +87,10 @@ class _Nobody:
         """That was the aim."""
 
 
-_NOBODY = _Nobody()
+_NOBODY = _NoOwner()
 
 
-class Upstream:
+class ClusterUpstream:
     """One channel of a pool; while unused it is the channel's receiver and notices its end.
 
     :ivar channel: resumed, whoever uses it sets its receiver.
@@ -101,13 +101,13 @@ class Upstream:
 
     __slots__ = ("age", "channel", "reused", "rewrite", "shelf", "tunnel")
 
-    def __init__(self, channel: Channel, tunnel: Tunnel, target: str) -> None:
+    def __init__(self, channel: TunnelChannel, tunnel: Tunnel, target: str) -> None:
         self.channel = channel
         self.tunnel = tunnel
         self.rewrite = tunnel.rewrite_for(target)
         self.reused = False
         self.age = 0.0
-        self.shelf: list[Upstream] | None = None
+        self.shelf: list[ClusterUpstream] | None = None
 
     def discard(self) -> None:
         """Close it for good; it is not on its shelf any more."""
@@ -152,10 +152,10 @@ class ChannelPool:
         self._wait = wait
         self._idle = idle
         self._kept = kept
-        self._shelves: dict[tuple[str, str], list[Upstream]] = {}
+        self._shelves: dict[tuple[str, str], list[ClusterUpstream]] = {}
         self.opened = self.taken = 0
 
-    def take(self, cluster: str, target: str) -> Upstream | None:
+    def take(self, cluster: str, target: str) -> ClusterUpstream | None:
         """Return an unused channel, or None: then `open` one."""
         shelf = self._shelves.get((cluster, target))
         while shelf:
@@ -167,7 +167,7 @@ class ChannelPool:
             return upstream
         return None
 
-    def give(self, cluster: str, target: str, upstream: Upstream) -> None:
+    def give(self, cluster: str, target: str, upstream: ClusterUpstream) -> None:
         """Keep *upstream* for the next request; it has to be resumed and in step."""
         shelf = self._shelves.get((cluster, target))
         if shelf is None:
@@ -181,7 +181,7 @@ class ChannelPool:
             upstream.channel.receiver = upstream
             shelf.append(upstream)
 
-    def open(self, cluster: str, target: str) -> Deferred[Upstream]:
+    def open(self, cluster: str, target: str) -> Deferred[ClusterUpstream]:
         """Open a channel, waiting a little for a cluster whose agent is reconnecting.
 
         Cancelling the result lets go of the channel when it comes.
@@ -191,7 +191,7 @@ class ChannelPool:
         """
         return Deferred.fromCoroutine(self._open(cluster, target)).addErrback(_without_frames)
 
-    async def _open(self, cluster: str, target: str) -> Upstream:
+    async def _open(self, cluster: str, target: str) -> ClusterUpstream:
         for attempt in (1, 2):
             tunnel = self._tunnels.pick(cluster) or await self._tunnels.wait(cluster, self._wait)
             try:
@@ -199,14 +199,14 @@ class ChannelPool:
             except TunnelLost as lost:
                 lost.with_traceback(None)  # its frames hold the Deferred that holds it
                 if attempt == 2:
-                    raise Refusal(
+                    raise StatusError(
                         503, f"the tunnel to cluster {cluster} broke twice while opening a stream"
                     ) from None
             except StreamRefused as e:
                 raise _refusal(e.with_traceback(None), cluster, target, tunnel) from None  # likewise
             else:
                 self.opened += 1
-                return Upstream(channel, tunnel, target)
+                return ClusterUpstream(channel, tunnel, target)
         raise AssertionError("unreachable")
 
     def sweep(self) -> None:
@@ -235,11 +235,11 @@ def _without_frames(failure: Failure) -> Failure:
     return failure
 
 
-def _unless_cancelled(opening: Deferred[Channel]) -> Deferred[Channel]:
+def _unless_cancelled(opening: Deferred[TunnelChannel]) -> Deferred[TunnelChannel]:
     """Return the channel of *opening*, which cannot itself be cancelled; if it comes too late, close it."""
-    result: Deferred[Channel] = Deferred()
+    result: Deferred[TunnelChannel] = Deferred()
 
-    def opened(channel: Channel) -> None:
+    def opened(channel: TunnelChannel) -> None:
         if result.called:
             channel.abort()
         else:
@@ -253,11 +253,11 @@ def _unless_cancelled(opening: Deferred[Channel]) -> Deferred[Channel]:
     return result
 
 
-def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) -> Refusal:
+def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) -> StatusError:
     code, reason, text = _CODES.get(error.code, _OTHER)
     what = "its API server" if target == KUBERNETES else f"target {target}"
     who, end = ("a node", "nodes") if tunnel.protocol == SSH else ("the agent", "agent")
     told = error.told_by(f"{who} of {cluster}")
-    return Refusal(
+    return StatusError(
         code, text.format(who=who, end=end, cluster=cluster, target=what, text=told), reason=reason
     )

@@ -35,7 +35,7 @@ from typing import Any, ClassVar, Protocol, Self, TypeAlias
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.budget import Budget, StrangersBudget
 from tower.reactor.log_batch import Summary
 from tower.web.access.audit import Audit
@@ -77,7 +77,7 @@ class Sessions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What a user's connection may take.
 
     :ivar first_byte: for a new connection's first byte, s.
@@ -148,7 +148,7 @@ class Gateway:
         router: Router,
         pool: ChannelPool,
         sessions: Sessions,
-        limits: Limits | None = None,
+        limits: RequestLimits | None = None,
         budget: Budget | None = None,
         inflight: InFlight | None = None,
         audit: Audit | None = None,
@@ -158,7 +158,7 @@ class Gateway:
         self.router = router
         self.pool = pool
         self.sessions = sessions
-        self.limits = limits or Limits()
+        self.limits = limits or RequestLimits()
         self.budget = budget or Budget(UNPLACED)
         self.inflight = inflight
         self.audit = audit
@@ -219,7 +219,9 @@ class Gateway:
 
     def _cut(self) -> None:
         for channel in list(self._channels):
-            channel.end(Refusal(503, "this proxy is stopping", details={"retryAfterSeconds": 1}, close=True))
+            channel.end(
+                StatusError(503, "this proxy is stopping", details={"retryAfterSeconds": 1}, close=True)
+            )
 
     def _date(self) -> bytes:
         return b"Date: %b\r\n" % formatdate(self.clock.seconds(), usegmt=True).encode()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tower.http.bodies import BadBody
 from tower.http.requests import HEAD_LIMIT, BadHead, HeadReader, check_unfinished
-from tower.kube.status import Refusal, status_response
+from tower.kube.status import StatusError, status_response
 from tower.net.connection_slots import prove
 from tower.net.pipes import Buffer
-from tower.web.access.admission_cache import Standing
+from tower.web.access.admission_cache import CachedAdmission
 from tower.web.gateway.memory_loan import Loan
 from tower.web.gateway.peer import Peer, UserConnection
 from tower.web.gateway.pipelining import Pipelined
@@ -61,7 +61,7 @@ class HTTPChannel:
         self.peer = Peer(connection)
         self.session = UserSession(gateway.sessions, self.peer)
         self.authenticated: Any = None
-        self.standing: Standing | None = None
+        self.standing: CachedAdmission | None = None
         self.full = False
         self.proven = self.last = False
         self._reader = HeadReader()
@@ -318,7 +318,7 @@ class HTTPChannel:
         """Answer 503 and close, for want of memory."""
         if self._closing:
             return
-        refusal = Refusal(503, _SHORT_OF_MEMORY, details={"retryAfterSeconds": 1}, close=True)
+        refusal = StatusError(503, _SHORT_OF_MEMORY, details={"retryAfterSeconds": 1}, close=True)
         if self._request is not None:
             self._request.fail(refusal)
         else:
@@ -376,7 +376,7 @@ class HTTPChannel:
 
     # Ends
 
-    def _reject(self, refusal: Refusal) -> None:
+    def _reject(self, refusal: StatusError) -> None:
         """Answer bytes that are no request, and close."""
         self.gateway.failures += 1
         self.connection.send(status_response(refusal, close=True))
@@ -397,9 +397,9 @@ class HTTPChannel:
 
     def abort(self, reason: str) -> None:
         """End everything on this connection because who is behind it may not go on."""
-        self.end(Refusal(401, reason, close=True))
+        self.end(StatusError(401, reason, close=True))
 
-    def end(self, refusal: Refusal) -> None:
+    def end(self, refusal: StatusError) -> None:
         """End everything on this connection; say *refusal* if it can still be said."""
         if self._released:
             self.connection.abort()
@@ -424,12 +424,12 @@ class HTTPChannel:
             self._request.tick(age)
         elif self._waiting is not None:
             if age > limits.head:
-                self._reject(Refusal(408, "the head of the request came too slowly", close=True))
+                self._reject(StatusError(408, "the head of the request came too slowly", close=True))
         elif age > (limits.idle if self._served else limits.first_byte) or (
             self.last and self._lifetime > limits.stranger
         ):
             self.close()
 
 
-def _refusal(e: BadHead | BadBody) -> Refusal:
-    return Refusal(e.code, str(e), close=True)
+def _refusal(e: BadHead | BadBody) -> StatusError:
+    return StatusError(e.code, str(e), close=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 
 
 class InFlight:
@@ -22,7 +22,9 @@ class InFlight:
         """
         count = self._counts.get(cluster, 0)
         if count >= self._limit:
-            raise Refusal(429, "Too many requests, please try again later.", details={"retryAfterSeconds": 1})
+            raise StatusError(
+                429, "Too many requests, please try again later.", details={"retryAfterSeconds": 1}
+            )
         self._counts[cluster] = count + 1
 
     def leave(self, cluster: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 
 from tower.http.bodies import CHUNKED, ChunkedBody
-from tower.kube.status import Refusal, status_line
+from tower.kube.status import StatusError, status_line
 from tower.net.pipes import Buffer
 from tower.web.outcome import Headers, StreamingResponse
 
@@ -32,7 +32,7 @@ def response_head(code: int, headers: Headers, date: bytes, *, framing: bytes, c
 class BodyReading:
     """Collects the body of one request.
 
-    :ivar done: fires with the body, or fails with a `Refusal`.
+    :ivar done: fires with the body, or fails with a `StatusError`.
     """
 
     def __init__(self, request: Request, limit: int) -> None:
@@ -57,7 +57,9 @@ class BodyReading:
         self._size += len(data)
         if self._size > self._limit:
             self._pieces.clear()
-            self._fail(Refusal(413, f"the body of the request is longer than {self._limit} B", close=True))
+            self._fail(
+                StatusError(413, f"the body of the request is longer than {self._limit} B", close=True)
+            )
         else:
             self._pieces.append(bytes(data))
         return True
@@ -79,18 +81,18 @@ class BodyReading:
 
     def abandon(self) -> None:
         """Tell the router that the user is gone, if it is still waiting."""
-        self._fail(Refusal(400, "the user has gone"))
+        self._fail(StatusError(400, "the user has gone"))
 
     def tick(self, age: int) -> None:
         """Give the user so long for the body, and the router so long for the rest."""
         limits = self._request.channel.gateway.limits
         if not self.done.called:
             if age > limits.body:
-                self._fail(Refusal(408, "the body of the request came too slowly", close=True))
+                self._fail(StatusError(408, "the body of the request came too slowly", close=True))
         elif age > limits.answer:
-            self._request.fail(Refusal(504, "Tower took too long to answer"))
+            self._request.fail(StatusError(504, "Tower took too long to answer"))
 
-    def _fail(self, refusal: Refusal) -> None:
+    def _fail(self, refusal: StatusError) -> None:
         if not self.done.called:
             self.done.errback(refusal)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from tower.errors import TowerError, Unauthorized
 from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
 from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
 from tower.tunnels.targets import KUBERNETES
 from tower.web.gateway.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
 from tower.web.gateway.raw_streams import go_raw
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import Upstream
+    from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.relay import ProxyClientFactory
 
 # What may be sent again when it met a channel that was just closing (RFC 9110 section 9.2.2; Go's HTTP
@@ -62,7 +62,7 @@ class ProxyClient:
         *("channel", "factory", "request", "upstream"),
     )
 
-    def __init__(self, factory: ProxyClientFactory, upstream: Upstream) -> None:
+    def __init__(self, factory: ProxyClientFactory, upstream: ClusterUpstream) -> None:
         self.factory = factory
         self.request = request = factory.request
         self.channel = channel = request.channel
@@ -111,7 +111,7 @@ class ProxyClient:
         if upstream.rewrite is not None:
             try:
                 head = upstream.rewrite(head, plain)
-            except Refusal as e:
+            except StatusError as e:
                 self._refuse(e)
                 return
         elif plain and self.factory.relay.target == KUBERNETES:
@@ -367,7 +367,7 @@ class ProxyClient:
         """
         self._over = True
         self.upstream.discard()
-        self.request.fail(Refusal(502, f"cluster {self.factory.relay.cluster} {what}"))
+        self.request.fail(StatusError(502, f"cluster {self.factory.relay.cluster} {what}"))
 
     def abandon(self) -> None:
         """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
 from tower.web.outcome import RawStream
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import Upstream
+    from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.http_channel import HTTPChannel
     from tower.web.gateway.request import Request
 
@@ -57,14 +57,14 @@ class StreamOpening:
 
     def __init__(self, request: Request, stream: RawStream) -> None:
         if request.fields.upgrade.lower() != TOWER_STREAM:
-            raise Refusal(
+            raise StatusError(
                 426, f"a stream needs the fields Connection: Upgrade and Upgrade: {TOWER_STREAM.decode()}"
             )
         if request.fields.body:
-            raise Refusal(400, "a request that changes the protocol has no body", close=True)
+            raise StatusError(400, "a request that changes the protocol has no body", close=True)
         self._request = request
         self._stream = stream
-        self._opening: Deferred[Upstream] | None = None
+        self._opening: Deferred[ClusterUpstream] | None = None
 
     def start(self) -> None:
         """Ask the tunnel."""
@@ -72,7 +72,7 @@ class StreamOpening:
         opening = self._opening = pool.open(self._stream.cluster, self._stream.target)
         opening.addCallbacks(self._opened, self._not_opened)
 
-    def _opened(self, upstream: Upstream) -> None:
+    def _opened(self, upstream: ClusterUpstream) -> None:
         self._opening = None
         request = self._request
         request.switched()
@@ -98,4 +98,4 @@ class StreamOpening:
     def tick(self, age: int) -> None:
         """Give up on a tunnel that does not answer."""
         if age > self._request.channel.gateway.limits.answer:
-            self._request.fail(Refusal(504, f"cluster {self._stream.cluster} did not open the stream"))
+            self._request.fail(StatusError(504, f"cluster {self._stream.cluster} did not open the stream"))

@@ -15,12 +15,12 @@ from twisted.python.failure import Failure
 from tower.errors import Unauthorized
 from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.gateway.proxy_client import ProxyClient
 from tower.web.outcome import Relay
 
 if TYPE_CHECKING:
-    from tower.web.gateway.channel_pool import Upstream
+    from tower.web.gateway.channel_pool import ClusterUpstream
     from tower.web.gateway.request import Request
 
 
@@ -40,7 +40,7 @@ class ProxyClientFactory:
         self.relay = relay
         self.pool = request.channel.gateway.pool
         self.client: ProxyClient | None = None
-        self._opening: Deferred[Upstream] | None = None
+        self._opening: Deferred[ClusterUpstream] | None = None
         self._head = b""
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class ProxyClientFactory:
         self._head = b"%b %b HTTP/1.1\r\n%b" % (request.method, target, lines)
         if fields.upgrade:
             if fields.body:
-                raise Refusal(400, "a request that changes the protocol has no body", close=True)
+                raise StatusError(400, "a request that changes the protocol has no body", close=True)
             upstream = None  # the agent takes an upgrade on a new channel alone
         else:
             upstream = self.pool.take(relay.cluster, relay.target)
@@ -84,7 +84,7 @@ class ProxyClientFactory:
         opening = self._opening = self.pool.open(self.relay.cluster, self.relay.target)
         opening.addCallbacks(self._opened, self._not_opened)
 
-    def _opened(self, upstream: Upstream) -> None:
+    def _opened(self, upstream: ClusterUpstream) -> None:
         self._opening = None
         self.client = client = self.protocol(self, upstream)
         client.begin(self._head, self.relay.plain)
@@ -102,7 +102,7 @@ class ProxyClientFactory:
             self._open()  # a new channel, so this happens once
             return
         self.request.fail(
-            Refusal(
+            StatusError(
                 502, f"the connection to cluster {self.relay.cluster} broke before its answer was complete"
             )
         )
@@ -135,7 +135,7 @@ class ProxyClientFactory:
         target = relative_target(self.request.target, self.relay.prefix)
         if client is None or not parse_request_info(self.request.method, target).is_long_running:
             self.request.fail(
-                Refusal(504, f"cluster {self.relay.cluster} did not answer within {limit:.0f} s")
+                StatusError(504, f"cluster {self.relay.cluster} did not answer within {limit:.0f} s")
             )
 
 
@@ -146,5 +146,5 @@ def relative_target(target: bytes, prefix: bytes) -> bytes:
     """
     rest = target[len(prefix) :]
     if not target.startswith(prefix) or rest[:1] not in (b"", b"/", b"?"):
-        raise Refusal(500, "the request does not belong where its router sent it", close=True)
+        raise StatusError(500, "the request does not belong where its router sent it", close=True)
     return rest if rest.startswith(b"/") else b"/" + rest

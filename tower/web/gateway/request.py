@@ -13,8 +13,8 @@ from twisted.python.failure import Failure
 from tower.errors import TowerError, Unauthorized
 from tower.http.requests import Fields
 from tower.kube.request_info import parse_request_info
-from tower.kube.status import Refusal, refusal_of, status_response
-from tower.web.access.audit_formats import Answer
+from tower.kube.status import StatusError, refusal_of, status_response
+from tower.web.access.audit_formats import ResponseRecord
 from tower.web.gateway.local_answers import BodyDiscarding, BodyReading, StreamedAnswer, response_head
 from tower.web.gateway.raw_streams import StreamOpening
 from tower.web.gateway.relay import ProxyClientFactory, relative_target
@@ -282,7 +282,7 @@ class Request:
 
     def _hand_over(self, outcome: HandOver) -> None:
         if self.fields.body:
-            raise Refusal(400, "a request that changes the protocol has no body", close=True)
+            raise StatusError(400, "a request that changes the protocol has no body", close=True)
         channel = self.channel
         self.over = True
         received = self.head + channel.release()
@@ -346,7 +346,7 @@ class Request:
         """Note that the head of the final answer is sent; *reason* and *message* are of a refusal."""
         self.started = True
         if self.entry is not None:
-            self.entry.answered(Answer(code, reason, message))
+            self.entry.answered(ResponseRecord(code, reason, message))
 
     def finish_with_body(self, *, keep: bool) -> None:
         """Note that the answer is complete; what is still to come of the body is discarded first."""
@@ -412,4 +412,4 @@ class Request:
         if self._exchange is not None:
             self._exchange.tick(age)
         elif age > self.channel.gateway.limits.answer:
-            self.fail(Refusal(504, "Tower took too long to decide about the request"))
+            self.fail(StatusError(504, "Tower took too long to decide about the request"))

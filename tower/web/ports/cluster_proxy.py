@@ -2,8 +2,8 @@
 
 `ClusterProxy` is Twisted's ``TCPServer`` with a `Gateway` behind it whose router knows one cluster only.
 `ClusterProxies` keeps one for each cluster that is to have one, opens and closes it as the cluster comes,
-changes and goes, and says so in a condition.  Which port that is, and what is behind it, is for `Doors` to
-say: `KubernetesDoors` here, `tower.web.ports.kubesphere_port.KubeSphereDoors` beside it.
+changes and goes, and says so in a condition.  Which port that is, and what is behind it, is for `PortPolicy` to
+say: `KubernetesPorts` here, `tower.web.ports.kubesphere_port.KubeSpherePorts` beside it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PORT_OPEN = "KubernetesAPIServerPortOpen"
 
 
 @frozen
-class Door:
+class PortSpec:
     """A port that is to be open, and how.  One that differs in anything is another one.
 
     :ivar number: the port.
@@ -50,7 +50,7 @@ class Door:
 
 
 @frozen
-class Shut:
+class PortClosed:
     """Why no port is to be open.
 
     :ivar is_news: whether that is worth a condition; else only one that says otherwise is corrected.
@@ -61,7 +61,7 @@ class Shut:
     is_news: bool = False
 
 
-class Doors(Protocol):
+class PortPolicy(Protocol):
     """What is needed of a kind of ports.
 
     :ivar condition: the type of the condition that tells about them.
@@ -69,12 +69,12 @@ class Doors(Protocol):
 
     condition: str
 
-    def of(self, cluster: Cluster) -> Door | Shut:
+    def of(self, cluster: Cluster) -> PortSpec | PortClosed:
         """Return which port *cluster* is to have now."""
 
 
 @frozen
-class OpenDoors:
+class OpenPorts:
     """``--v1-open-ports``: how ports are open to everybody, as all of KubeSphere Tower's were.
 
     :ivar applies: says whether a cluster's is; see `ClusterProxies.resettle`.
@@ -87,7 +87,7 @@ class OpenDoors:
     gateway: Callable[[str], Gateway]
 
 
-class KubernetesDoors:
+class KubernetesPorts:
     """The ports for the clusters' API servers.
 
     :param reactor: a `tower.net.listening.ConnectionReactor` with the front door's TLS.
@@ -102,7 +102,7 @@ class KubernetesDoors:
         clusters: Clusters,
         host: str,
         gateway: Callable[[str], Gateway],
-        opened: OpenDoors | None = None,
+        opened: OpenPorts | None = None,
     ) -> None:
         self._reactor = reactor
         self._clusters = clusters
@@ -110,23 +110,23 @@ class KubernetesDoors:
         self._gateway = gateway
         self._opened = opened
 
-    def of(self, cluster: Cluster) -> Door | Shut:
-        """See `Doors.of`."""
+    def of(self, cluster: Cluster) -> PortSpec | PortClosed:
+        """See `PortPolicy.of`."""
         port = self._clusters.listening_port(cluster)
         if port is None and not cluster.enabled:
-            return Shut("ClusterDisabled", "The port is closed, as the cluster is disabled.")
+            return PortClosed("ClusterDisabled", "The port is closed, as the cluster is disabled.")
         if port is None:
-            return Shut("Off", "Clusters have no ports of their own (--cluster-ports none).")
+            return PortClosed("Off", "Clusters have no ports of their own (--cluster-ports none).")
         opened = self._opened
         if opened is None or not opened.applies(cluster.name):
             message = f"The cluster is served on port {port}."
-            return Door(port, self._host, self._reactor, self._gateway, "PortOpen", message)
+            return PortSpec(port, self._host, self._reactor, self._gateway, "PortOpen", message)
         text = (
             f"port {port} is open to everybody (--v1-open-ports): who shows no token of Tower's there "
             "is asked nothing and acts with the rights of the cluster's agent"
         )
         message = f"{text[0].upper()}{text[1:]}."
-        return Door(port, self._host, opened.reactor, opened.gateway, "OpenToEverybody", message, text)
+        return PortSpec(port, self._host, opened.reactor, opened.gateway, "OpenToEverybody", message, text)
 
 
 class ClusterProxy(TCPServer):
@@ -136,7 +136,7 @@ class ClusterProxy(TCPServer):
     :ivar closed: fires when nothing listens there any more; there once it was stopped.
     """
 
-    def __init__(self, door: Door, gateway: Gateway) -> None:
+    def __init__(self, door: PortSpec, gateway: Gateway) -> None:
         factory = ConnectionFactory(gateway.accept)
         super().__init__(door.number, factory, interface=door.host, reactor=door.reactor)  # type: ignore[no-untyped-call]
         self.door = door
@@ -161,7 +161,7 @@ class ClusterProxies(MultiService):
 
     _log = Logger()
 
-    def __init__(self, clusters: Clusters, doors: Doors) -> None:
+    def __init__(self, clusters: Clusters, doors: PortPolicy) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._clusters = clusters
         self._doors = doors
@@ -206,7 +206,7 @@ class ClusterProxies(MultiService):
         proxy = self._proxies.get(cluster.name)
         if proxy is not None and proxy.door != wanted:
             self._close(proxy, cluster.name)
-        if isinstance(wanted, Shut):
+        if isinstance(wanted, PortClosed):
             if wanted.is_news or cluster.condition(self._doors.condition) is not None:
                 self._note(cluster, "False", wanted.reason, wanted.message)
         elif wanted is not None and cluster.name not in self._proxies and cluster.name not in self._closing:
@@ -228,7 +228,7 @@ class ClusterProxies(MultiService):
     def _not_closed(self, failure: Failure, name: str) -> None:
         self._log.failure("cannot close the port of {cluster}", failure, cluster=name)
 
-    def _open(self, cluster: Cluster, door: Door) -> None:
+    def _open(self, cluster: Cluster, door: PortSpec) -> None:
         proxy = ClusterProxy(door, door.gateway(cluster.name))
         try:
             proxy.setServiceParent(self)  # type: ignore[no-untyped-call]

@@ -17,7 +17,7 @@ from tower.web.access.authentication import ANYBODY
 from tower.web.gateway.gateway import Gateway
 from tower.web.gateway.request import Request
 from tower.web.outcome import Relay
-from tower.web.ports.cluster_proxy import Door, Shut
+from tower.web.ports.cluster_proxy import PortClosed, PortSpec
 
 #: The condition that says whether a cluster's KubeSphere port is open.
 KUBESPHERE_PORT_OPEN = "KubeSpherePortOpen"
@@ -40,8 +40,8 @@ class KubeSpherePort:
         return self._relay
 
 
-class KubeSphereDoors:
-    """Those ports; a `tower.web.ports.cluster_proxy.Doors`.
+class KubeSpherePorts:
+    """Those ports; a `tower.web.ports.cluster_proxy.PortPolicy`.
 
     :param reactor: a `tower.net.listening.ConnectionReactor` without TLS.
     :param ports: within which they have to lie; None: there are none.
@@ -58,15 +58,15 @@ class KubeSphereDoors:
         self._ports = ports
         self._gateway = gateway
 
-    def of(self, cluster: Cluster) -> Door | Shut:
-        """See `tower.web.ports.cluster_proxy.Doors.of`."""
+    def of(self, cluster: Cluster) -> PortSpec | PortClosed:
+        """See `tower.web.ports.cluster_proxy.PortPolicy.of`."""
         ports = self._ports
         if ports is None:
-            return Shut("Off", "KubeSphere ports are off: --kubesphere-ports would open them.")
+            return PortClosed("Off", "KubeSphere ports are off: --kubesphere-ports would open them.")
         if not cluster.enabled:
-            return Shut("ClusterDisabled", "The port is closed, as the cluster is disabled.")
+            return PortClosed("ClusterDisabled", "The port is closed, as the cluster is disabled.")
         if cluster.kubernetes_port is None:
-            return Shut(
+            return PortClosed(
                 "NoPort",
                 "The cluster has no port for Kubernetes, which the one for KubeSphere follows "
                 "(--cluster-ports).",
@@ -74,7 +74,7 @@ class KubeSphereDoors:
             )
         port = cluster.kubernetes_port + OFFSET
         if port not in ports:
-            return Shut(
+            return PortClosed(
                 "OutOfRange",
                 f"Port {port} is not within --kubesphere-ports {ports.start}-{ports.stop - 1}.",
                 is_news=True,
@@ -83,4 +83,4 @@ class KubeSphereDoors:
             f"KubeSphere is served on port {port} of {self._host}, in plain HTTP: nobody is authenticated "
             "there, and no header is touched"
         )
-        return Door(port, self._host, self._reactor, self._gateway, "PortOpen", f"{text}.", text)
+        return PortSpec(port, self._host, self._reactor, self._gateway, "PortOpen", f"{text}.", text)

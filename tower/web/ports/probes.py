@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from tower import __version__
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.web.outcome import Response
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def only_read(request: Request) -> None:
     :raise Refusal: the request is no GET or HEAD.
     """
     if request.method not in (b"GET", b"HEAD"):
-        raise Refusal(405, f"{request.method.decode('latin-1')} is not for this path: use GET")
+        raise StatusError(405, f"{request.method.decode('latin-1')} is not for this path: use GET")
 
 
 def ssh_tunnel_check(request: Request, check: Check) -> Response:

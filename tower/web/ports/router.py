@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 from twisted.internet.defer import Deferred
 
 from tower.clusters.credentials import PREFIX
-from tower.kube.status import Refusal
+from tower.kube.status import StatusError
 from tower.net.pipes import Pipe
 from tower.tunnels.targets import KUBERNETES
-from tower.web.access.admission_cache import Rights, Standing
+from tower.web.access.admission_cache import AdmissionGeneration, CachedAdmission
 from tower.web.access.authentication import ANYBODY
-from tower.web.access.filters import Chain
+from tower.web.access.filters import FilterChain
 from tower.web.api import discovery
 from tower.web.gateway.request import Request
 from tower.web.outcome import HandOver, Outcome, RawStream, Relay, Response
@@ -58,7 +58,7 @@ TakeAgent: TypeAlias = Callable[[Pipe, bytes], None]
 class _ClusterRouter:
     """What the routers of users' ports have in common: ways into clusters, through the chain."""
 
-    def __init__(self, chain: Chain, rights: Rights) -> None:
+    def __init__(self, chain: FilterChain, rights: AdmissionGeneration) -> None:
         self._chain = chain
         self._rights = rights
 
@@ -74,12 +74,12 @@ class _ClusterRouter:
     def _route(self, request: Request) -> Answer:
         raise NotImplementedError
 
-    def _follow(self, request: Request, way: _Way) -> Answer:
+    def _follow(self, request: Request, way: _Route) -> Answer:
         """Send *request* through the chain and on its way."""
         generation = self._rights.generation
         outcome = self._chain(request, way.name, way.end)
         if outcome is way.relay:  # every filter decided at once, so nothing changed in between
-            request.channel.standing = Standing(request, way.relay, generation)
+            request.channel.standing = CachedAdmission(request, way.relay, generation)
         return outcome
 
 
@@ -95,11 +95,11 @@ class FrontDoor(_ClusterRouter):
 
     def __init__(
         self,
-        chain: Chain,
-        who: Chain,
+        chain: FilterChain,
+        who: FilterChain,
         api: Callable[[Request], Answer],
         take_agent: TakeAgent,
-        rights: Rights,
+        rights: AdmissionGeneration,
         ready: Callable[[], bool] = lambda: True,
         *,
         ssh_tunnel: Check = nothing_wrong,
@@ -112,7 +112,7 @@ class FrontDoor(_ClusterRouter):
         self._ready = ready
         self._ssh_tunnel = ssh_tunnel
         self._kubelets = kubelets
-        self._ways: dict[bytes, _Way] = {}
+        self._ways: dict[bytes, _Route] = {}
 
     def _route(self, request: Request) -> Answer:
         target = request.target
@@ -136,7 +136,7 @@ class FrontDoor(_ClusterRouter):
         cluster: str = identity.credential.cluster
         if not cluster:
             return self._own(request, path)
-        return self._chain(request, cluster, _Way(cluster, b"", scope=b"/clusters/" + cluster.encode()).end)
+        return self._chain(request, cluster, _Route(cluster, b"", scope=b"/clusters/" + cluster.encode()).end)
 
     def _own(self, request: Request, path: bytes) -> Answer:
         """Answer what is Tower's own."""
@@ -148,7 +148,7 @@ class FrontDoor(_ClusterRouter):
         if path == b"/version":
             return _version(request)
         if path == b"/agent":
-            raise Refusal(426, "agents connect here by WebSocket, with the subprotocol tower-v2")
+            raise StatusError(426, "agents connect here by WebSocket, with the subprotocol tower-v2")
         if any(path == root or path.startswith(root + b"/") for root in _API_ROOTS):
             return self._chain(request, "", lambda: self._api(request))
         raise _nothing_here(path)
@@ -170,7 +170,7 @@ class FrontDoor(_ClusterRouter):
         if target == KUBELET and (kubelets := self._kubelets(cluster)) is not None:
             return self._to_kubelet(request, cluster, kubelets, match.end())
         prefix = request.target[: match.end()]
-        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, target, prefix))
+        way = self._ways.get(prefix) or self._keep(prefix, _Route(cluster, prefix, target, prefix))
         return self._follow(request, way)
 
     def _to_kubelet(self, request: Request, cluster: str, kubelets: Kubelets, end: int) -> Answer:
@@ -178,17 +178,19 @@ class FrontDoor(_ClusterRouter):
         if match is None:
             return self._chain(request, cluster, lambda: _no_node(cluster))
         node, prefix = match[1].decode("ascii"), request.target[: match.end()]
-        way = self._ways.get(prefix) or self._keep(prefix, _Way(cluster, prefix, f"{KUBELET}/{node}", prefix))
+        way = self._ways.get(prefix) or self._keep(
+            prefix, _Route(cluster, prefix, f"{KUBELET}/{node}", prefix)
+        )
         return self._chain(request, cluster, lambda: admitted(request, kubelets, node, way.relay))
 
-    def _new_way(self, name: bytes) -> _Way:
+    def _new_way(self, name: bytes) -> _Route:
         _plain(name)
         if _NAME.fullmatch(name) is None:
-            raise Refusal(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
+            raise StatusError(404, f"there is no cluster {name.decode('latin-1')!r}: that is no name for one")
         prefix = b"/clusters/" + name
-        return self._keep(name, _Way(name.decode("ascii"), prefix, scope=prefix))
+        return self._keep(name, _Route(name.decode("ascii"), prefix, scope=prefix))
 
-    def _keep(self, key: bytes, way: _Way) -> _Way:
+    def _keep(self, key: bytes, way: _Route) -> _Route:
         if len(self._ways) >= _WAYS:
             self._ways.clear()
         self._ways[key] = way
@@ -197,7 +199,7 @@ class FrontDoor(_ClusterRouter):
     def _probe(self, request: Request, path: bytes) -> Response:
         only_read(request)
         if path == b"/readyz" and not self._ready():
-            raise Refusal(503, "this proxy is not ready: it starts, or it stops")
+            raise StatusError(503, "this proxy is not ready: it starts, or it stops")
         return OK
 
 
@@ -205,7 +207,7 @@ class FrontDoor(_ClusterRouter):
 _WAYS = 20_000
 
 
-class _Way:
+class _Route:
     """The way to one cluster's API server, or to another of its targets, made once: most requests take it."""
 
     __slots__ = ("name", "relay")
@@ -221,9 +223,9 @@ class _Way:
 class ClusterPort(_ClusterRouter):
     """The router of a cluster's own port: everything is the cluster's."""
 
-    def __init__(self, chain: Chain, cluster: str, rights: Rights) -> None:
+    def __init__(self, chain: FilterChain, cluster: str, rights: AdmissionGeneration) -> None:
         super().__init__(chain, rights)
-        self._way = _Way(cluster, b"")
+        self._way = _Route(cluster, b"")
 
     def _route(self, request: Request) -> Answer:
         return self._follow(request, self._way)
@@ -236,7 +238,7 @@ class OpenClusterPort(ClusterPort):
     agent lends its credential at all; see `tower.web.gateway.proxy_client`.
     """
 
-    def __init__(self, chain: Chain, cluster: str, rights: Rights) -> None:
+    def __init__(self, chain: FilterChain, cluster: str, rights: AdmissionGeneration) -> None:
         super().__init__(chain, cluster, rights)
         self._open = Relay(cluster, plain=True)
 
@@ -271,7 +273,7 @@ class PlainPort:
             return answer
         if path == SSH_TUNNEL:
             return ssh_tunnel_check(request, self._ssh_tunnel)
-        raise Refusal(
+        raise StatusError(
             404,
             "this port is for agents alone; clusters and Tower's API are served with TLS, on --secure-port",
         )
@@ -294,28 +296,32 @@ def _is_kubernetes(path: bytes) -> bool:
 def _raw_stream(cluster: str, rest: bytes) -> Outcome:
     match = _TARGET.fullmatch(rest)
     if match is None:
-        raise Refusal(400, f"a raw stream is opened with GET /clusters/{cluster}/targets/TARGET")
+        raise StatusError(400, f"a raw stream is opened with GET /clusters/{cluster}/targets/TARGET")
     target = match[1].decode("ascii")
     if target == KUBERNETES:
         # the agent believes what comes on such a stream about who asks
-        raise Refusal(403, f"the target {target} gives no raw streams: send requests to /clusters/{cluster}/")
+        raise StatusError(
+            403, f"the target {target} gives no raw streams: send requests to /clusters/{cluster}/"
+        )
     return RawStream(cluster, target)
 
 
 def _no_target(cluster: str, target: str) -> Outcome:
     if target == KUBERNETES:
-        raise Refusal(403, f"the target {target} is the API server: send requests to /clusters/{cluster}/")
-    raise Refusal(404, f"a target is at /clusters/{cluster}/targets/TARGET/, and that is no name for one")
+        raise StatusError(
+            403, f"the target {target} is the API server: send requests to /clusters/{cluster}/"
+        )
+    raise StatusError(404, f"a target is at /clusters/{cluster}/targets/TARGET/, and that is no name for one")
 
 
 def _no_node(cluster: str) -> Outcome:
-    raise Refusal(404, f"a kubelet is at /clusters/{cluster}/targets/{KUBELET}/NODE/")
+    raise StatusError(404, f"a kubelet is at /clusters/{cluster}/targets/{KUBELET}/NODE/")
 
 
 def _plain(path: bytes) -> None:
     """Refuse what another program might read as another path."""
     if b"%" in path or b"\\" in path or b"//" in path:
-        raise Refusal(400, "no escapes, backslashes or empty segments in this part of a path", close=True)
+        raise StatusError(400, "no escapes, backslashes or empty segments in this part of a path", close=True)
 
 
 def _version(request: Request) -> Response:
@@ -323,8 +329,8 @@ def _version(request: Request) -> Response:
     return Response.of_json(discovery.version_info())
 
 
-def _nothing_here(path: bytes) -> Refusal:
-    return Refusal(
+def _nothing_here(path: bytes) -> StatusError:
+    return StatusError(
         404,
         f"the server could not find the requested resource: nothing is at {path.decode('latin-1')}; "
         "clusters are below /clusters/, Tower's own API below /apis/",
