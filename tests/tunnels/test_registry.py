@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.test_followers import FakeTunnel
+from tests.control.bench import FakeTunnel
 from tower.errors import ClusterUnreachable
 from tower.tunnels import RECONNECTING, Tunnels
 

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.test_followers import FakeTunnel
+from tests.control.bench import FakeTunnel
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
 from tower.store.records import StoreFailed
