@@ -24,14 +24,14 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import FORMATS
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import FilterChain, identification, user_chain
+from tower.web.access.filters import FilterChain, authentication_chain, user_chain
 from tower.web.access.sessions import SWEEP_PERIOD, Sessions
 from tower.web.api.dispatch import Api
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
 from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Common, Gateway, Router
+from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
@@ -79,19 +79,19 @@ class Gateways:
         self._inflight = InFlight(limit) if limit else None
         form = FORMATS[options["audit-log-format"]]()
         self._audit = None if audit_log is None else Audit(audit_log, form, day.seconds)
-        self._common = Common.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
+        self._shared = SharedLimits.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
         authenticator = Authenticator(records.credentials, day)
         self.sessions = Sessions(authenticator)
         self._pool = ChannelPool(tunnels)
         self._chain = user_chain(authenticator, records.clusters.get)
-        self._rights = AdmissionGeneration(records.store, day.seconds)
+        self._generation = AdmissionGeneration(records.store, day.seconds)
         self.front = self._gateway(
             FrontDoor(
                 self._chain,
-                identification(authenticator),
+                authentication_chain(authenticator),
                 self._api(tunnels, nodes),
                 take_agent,
-                self._rights,
+                self._generation,
                 is_ready,
                 ssh_tunnel=nodes.unhealthy,
                 kubelets=nodes.kubelets,
@@ -118,7 +118,7 @@ class Gateways:
             budget=self._budget,
             inflight=self._inflight,
             audit=self._audit,
-            common=self._common,
+            shared=self._shared,
         )
 
     def _api(self, tunnels: Tunnels, nodes: NodeClusters) -> Api:
@@ -155,7 +155,7 @@ class Gateways:
             ConnectionReactor(self._sockets, self._trust.serving.context, self._admission),
             self._records.clusters,
             self._options["host"],
-            lambda name: self._gateway(ClusterPort(chain, name, self._rights)),
+            lambda name: self._gateway(ClusterPort(chain, name, self._generation)),
             self._open_doors(chain) if self._options["v1-open-ports"] else None,
         )
 
@@ -167,7 +167,7 @@ class Gateways:
         return OpenPorts(
             lambda name: bool(self._records.old_tokens.tokens(name)),
             ConnectionReactor(self._sockets, self._trust.serving.open_context, self._admission),
-            lambda name: self._gateway(OpenClusterPort(chain, name, self._rights)),
+            lambda name: self._gateway(OpenClusterPort(chain, name, self._generation)),
         )
 
     def services(self, reactor: Any) -> list[Service]:
@@ -204,7 +204,7 @@ class Gateways:
 
     def stop(self) -> None:
         """Follow the records no longer, and write what is left to be logged."""
-        self._common.rejections.write()
+        self._shared.rejections.write()
         if self._watch is not None:
             self._watch.stop()
-        self._rights.stop()
+        self._generation.stop()
