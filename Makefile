@@ -34,14 +34,15 @@ SIDE_BY_SIDE = $(MAKE) --no-print-directory --keep-going --jobs --output-sync=ta
 .PHONY: help venv kubectl go demo test check quick aside slow slow-busy slow-waiting slow-attacks slow-crowd slow-alone check-pythons lint format bench fuzz soak realcluster relock clean
 
 help:
-	@echo "make demo            proxy, agent and a cluster behind it, on this machine; Ctrl-C ends all of it"
-	@echo "make test            every check and every test, a real API server included"
-	@echo "make check           the quick part of it"
-	@echo "make check-pythons   the quick part's tests on every supported Python found here"
-	@echo "make lint | format   ruff and mypy"
-	@echo "make bench           measure Tower beside a direct connection"
-	@echo "make fuzz            fuzz every parser for a minute (FUZZ=3600: for an hour)"
-	@echo "make soak            mixed load for an hour: nothing fails, nothing grows (SOAK=600: ten minutes)"
+	@echo "make demo            proxy, agent and cluster on this machine; Ctrl-C stops everything"
+	@echo "make test            all checks and tests, with a real API server"
+	@echo "make check           static checks and quick tests"
+	@echo "make check-pythons   make check on every supported Python installed here"
+	@echo "make lint            static checks"
+	@echo "make format          automatic fixes and formatting (ruff)"
+	@echo "make bench           benchmarks against a Go implementation and OpenSSH"
+	@echo "make fuzz            fuzz tests of every parser for a minute (FUZZ=3600: an hour)"
+	@echo "make soak            mixed load for an hour; fails on errors or growing memory (SOAK=600: ten minutes)"
 
 venv: $(VENV)/.ready
 
@@ -66,6 +67,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 format: $(VENV)/.ready
 	$(VENV)/bin/ruff check --fix .

@@ -1,4 +1,4 @@
-"""Tests of `tower.cloud.gcfg` and `tower.cloud.sections`."""
+"""Tests of `tower.cloud.gcfg` and `tower.cloud.config.sections`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from twisted.logger import capturedLogs as captured_logs
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cloud.configtext import CONFIG_LIMIT, ConfigText
+from tower.cloud.config.sections import Section, Sections
+from tower.cloud.config.text import CONFIG_LIMIT, ConfigText
 from tower.cloud.errors import CloudConfigError
 from tower.cloud.gcfg import KEY_LIMIT, parse
-from tower.cloud.sections import Section, Sections
 
 
 def read(text: str) -> Sections:

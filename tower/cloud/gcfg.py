@@ -23,9 +23,9 @@ import re
 from collections.abc import Mapping
 from typing import NoReturn
 
-from tower.cloud.configtext import CONFIG_LIMIT, ConfigText
+from tower.cloud.config.sections import Section, Sections, Value
+from tower.cloud.config.text import CONFIG_LIMIT, ConfigText
 from tower.cloud.errors import CloudConfigError
-from tower.cloud.sections import Section, Sections, Value
 
 #: Most keys that are read.
 KEY_LIMIT = 10_000
