@@ -17,7 +17,7 @@ FLOORS = Path(__file__).with_name("floors.toml")
 
 
 def floors() -> dict[str, float]:
-    """Return the floors by claim name; where less is better, a floor is a ceiling."""
+    """Return the floors by claim name; if less is better, a floor is a ceiling."""
     said: dict[str, float] = tomllib.loads(FLOORS.read_text())["ratios"]
     return said
 

@@ -126,7 +126,7 @@ class Product:
         """Return the product with a new cluster and its agent, for a user of the group dev.
 
         :param secure: the agent dials ``wss``.
-        :param far: maps the proxy's port to the one that an agent without TLS dials.
+        :param far: maps the proxy's port to the port that an agent without TLS dials.
         """
         self._ask("cluster", "add", name)
         port = self._ports.pop(0)
@@ -154,7 +154,7 @@ class Product:
         return System(system, self._ways(name, port), {"proxy": self._proxy, "agent": agent})
 
     def _ways(self, name: str, port: int) -> dict[str, list[str]]:
-        """Return the ways of a user of the group dev to a cluster that has *port* as its own."""
+        """Return load generator arguments for a user of the group dev; *port* is the cluster's own."""
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])

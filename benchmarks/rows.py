@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from benchmarks.member import OBJECT, VERSION
 from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
 
-#: The tunnel alone is compared with systems without TLS and authentication; the product is shown beside it.
+#: The tunnel alone is compared with systems without TLS and authentication; the product is shown next to it.
 OURS, WITH_TLS = "Tower's tunnel", "Tower with users' TLS"
 TOWER = "Tower"
 FORWARD, FORWARD_TLS, OPENSSH = "gopeer forward", "gopeer forward, TLS", "OpenSSH -R"

@@ -23,7 +23,7 @@ class System:
     """One path to a backend.
 
     :ivar ways: arguments of the load generator, by kind: ``stream``, ``http``, ``https``, ``port``.
-    :ivar parts: programs whose CPU is measured: ``proxy``, ``agent`` beside the backend, and ``server``, a
+    :ivar parts: programs whose CPU is measured: ``proxy``, ``agent`` next to the backend, and ``server``, a
         real API server as the backend.
     """
 

@@ -1,4 +1,4 @@
-"""A thousand agents that connect at once, and the memory of each while idle: Tower beside the Go peer.
+"""A thousand agents that connect at once, and the memory of each while idle: Tower and the Go peer.
 
 ``python -m benchmarks.storm`` prints one line of JSON for each round and proxy.  The same Go program
 simulates all agents: tower-v2 agents with a cluster and an enrolled key each, as after a restart of the

@@ -5,7 +5,7 @@
 | direct | the backend itself |
 | forward, forward-wss | ``gopeer forward``: SSH in a WebSocket in Go, for raw streams |
 | openssh | ``ssh -R`` and ``sshd`` |
-| local, local-gcm | ``ssh -L`` to an ``sshd`` beside the backend, with default ciphers, and aes128-gcm |
+| local, local-gcm | ``ssh -L`` to an ``sshd`` next to the backend, with default ciphers, and aes128-gcm |
 | node, node-gcm | Tower's node tunnel alone, to the same ``sshd`` |
 | idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with a pool of 100 or 2 idle connections |
 | tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |

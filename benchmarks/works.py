@@ -216,7 +216,7 @@ def _next_line(client: subprocess.Popen[str]) -> Numbers:
 
 @contextmanager
 def _download(systems: Systems, way: list[str], seconds: float) -> Iterator[dict[str, float]]:
-    """Download through *way* during the body of the ``with`` statement; afterwards the dict has the rate.
+    """Download during the body of the ``with`` statement; afterwards the dict has the rate.
 
     :raise BenchmarkFailed: the download failed.
     """

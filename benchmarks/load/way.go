@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// way is how connections are opened and authenticated.
+// A `way` has the settings for opening and authenticating connections.
 type way struct {
 	settings *tls.Config
 	target   *url.URL
@@ -23,7 +23,7 @@ type way struct {
 	stream   string
 }
 
-// addFlags returns a function that returns the way after the flags are parsed.
+// addFlags returns a function that returns the settings after the flags are parsed.
 func addFlags(flags *flag.FlagSet) func() (*way, error) {
 	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a system in front of it")
 	path := flags.String("path", "", "path to append to the URL")
