@@ -15,19 +15,19 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from benchmarks.tunnel import Waiting
-from tower.budget import Budget
-from tower.conch.clientkey import ClientKey
-from tower.conch.knownhosts import KnownHosts
-from tower.conch.nodetunnel import Login, NodeTunnel
-from tower.listening import listen
-from tower.nodes.node import Node
-from tower.poller import Poller
-from tower.process import settle_memory
+from tower.clusters.node import Node
+from tower.net.budget import Budget
+from tower.net.listening import listen
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
+from tower.reactor.poller import Poller
+from tower.reactor.process import settle_memory
 
 LOOPBACK = "127.0.0.1"
 
 
-async def serve(reactor: Any, node: Node, login: Login, ports: dict[int, int]) -> None:
+async def serve(reactor: Any, node: Node, login: NodeLogin, ports: dict[int, int]) -> None:
     """Open the tunnel, then listen."""
     sockets = Poller(reactor)
     tunnel = NodeTunnel(sockets, reactor, node, login, Budget(32 << 20), epoch=reactor.seconds)
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("ports", nargs="+", metavar="PORT=TARGET")
     given = parser.parse_args()
     pairs = dict(text.split("=") for text in given.ports)
-    login = Login(given.user, partial(ClientKey.load, given.key), KnownHosts(given.known_hosts))
+    login = NodeLogin(given.user, partial(ClientKey.load, given.key), KnownHosts(given.known_hosts))
     ports = {int(port): int(target) for port, target in pairs.items()}
     serving = Deferred.fromCoroutine(serve(reactor, Node(LOOPBACK, given.port), login, ports))
     serving.addErrback(lambda failure: (failure.printTraceback(), reactor.callLater(0, reactor.stop)))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.processes import LOOPBACK, NotHere, Process, free_port, listens
 from benchmarks.setting import Ground, System, http_way, stream_way
-from tower.conch.keys import KeyPair
+from tower.conch.transport.keys import KeyPair
 
 #: The cipher that Tower's own tunnels have.
 GCM = "Ciphers aes128-gcm@openssh.com"

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from benchmarks.processes import LOOPBACK, Process, Watched, build, free_port, listens
-from tower.pki import self_signed
+from tower.trust.pki import self_signed
 
 #: The backend takes any.
 TOKEN = "the-backend-takes-any-token"

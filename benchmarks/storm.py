@@ -34,14 +34,14 @@ from benchmarks.processes import (
     free_port,
     listens,
 )
-from tower.availability import AGENT_AVAILABLE
 from tower.clusters import Clusters
-from tower.conch.keys import KeyPair, load_or_create
-from tower.jointokens import JoinTokens
-from tower.records import Create
-from tower.sqlitefile import SQLiteFile
-from tower.statedir import StateDir
+from tower.clusters.join_tokens import JoinTokens
+from tower.conch.transport.keys import KeyPair, load_or_create
+from tower.control.availability import AGENT_AVAILABLE
 from tower.store import MemoryStore
+from tower.store.records import Create
+from tower.store.sqlite_file import SQLiteFile
+from tower.trust.statedir import StateDir
 
 #: Agents that are there when memory is read first; what comes before them has grown what grows once.
 FIRST = 200

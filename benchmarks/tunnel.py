@@ -17,20 +17,21 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.budget import Budget
 from tower.clusters import Clusters
-from tower.conch.channel import Channel
-from tower.conch.keys import KeyPair
-from tower.connection import Connection
-from tower.jointokens import JoinTokens
-from tower.listening import listen
-from tower.pipes import join
-from tower.poller import Poller
-from tower.process import settle_memory
-from tower.reception import Reception
+from tower.clusters.join_tokens import JoinTokens
+from tower.conch.connection.channel import Channel
+from tower.conch.transport.keys import KeyPair
+from tower.net.budget import Budget
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import join
+from tower.reactor.poller import Poller
+from tower.reactor.process import settle_memory
 from tower.store import MemoryStore
 from tower.tunnels import Tunnels
-from tower.web.agents import TOWER_V2, AgentEndpoint
+from tower.v2.acceptor import AgentAcceptor
+from tower.websocket.endpoint import AgentEndpoint
+from tower.websocket.subprotocols import TOWER_V2
 
 CLUSTER = "alpha"
 
@@ -105,7 +106,7 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
     await clusters.add(CLUSTER)
     key = KeyPair.generate()
     tunnels = Tunnels(reactor, reactor.seconds)
-    reception = Reception(
+    reception = AgentAcceptor(
         sockets, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
     settle_memory()

@@ -14,10 +14,10 @@ from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.test_authorities import PUBLISHED
-from tests.web.test_pinning import family, pem
+from tests.net.tls.test_ca_pinning import family, pem
+from tests.trust.test_authorities import PUBLISHED
 from tower.agent import REFRESH, Agent, Hangup, Options, makeService
-from tower.policy import Target
+from tower.tunnels.targets import Target
 
 FINGERPRINT = "SHA256:" + "A" * 43
 CA_HASH = "sha256:" + "0" * 64

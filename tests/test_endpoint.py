@@ -12,9 +12,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from tests.conch.tunnels import TunnelPair
-from tests.receivers import Recorder
-from tests.web.gatewaykit import FakeTunnel
+from tests.fakes.gateway import FakeTunnel
+from tests.fakes.receivers import Recorder
+from tests.fakes.tunnel_pairs import TunnelPair
 from tower.endpoint import TunnelEndpoint
 from tower.tunnels import Tunnels
 

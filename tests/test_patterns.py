@@ -22,12 +22,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import tower
 from tower.cloud.aws.ec2 import _UNUSED
-from tower.policy import _LINE, _PLAIN_LINE, HeadPolicy
-from tower.web import bodies, frames, httpchannel, upgrade
-from tower.web.fieldlines import field_lines, field_pairs
-from tower.web.http1 import BadHead, Fields, HeadReader
-from tower.web.paths import has_dot_segment, leaves_prefix
-from tower.web.responses import PLAIN, BadResponse, ResponseHead
+from tower.http import bodies
+from tower.http.field_lines import field_lines, field_pairs
+from tower.http.paths import has_dot_segment, leaves_prefix
+from tower.http.requests import BadHead, Fields, HeadReader
+from tower.http.responses import PLAIN, BadResponse, ResponseHead
+from tower.kube.head_policy import _LINE, _PLAIN_LINE, HeadPolicy
+from tower.web.gateway import http_channel
+from tower.websocket import frames, server_handshake
 
 _parser: Any = import_module("re._parser")
 
@@ -238,7 +240,10 @@ READERS: tuple[
     ),
     (
         "handshake",
-        lambda text: (upgrade._REQUEST_LINE.fullmatch(text), httpchannel._EMPTY_LINES.sub(b"", text)),
+        lambda text: (
+            server_handshake._REQUEST_LINE.fullmatch(text),
+            http_channel._EMPTY_LINES.sub(b"", text),
+        ),
         (b"/", b"a", b"\r\n", b"\r", b" HTTP/1.1"),
         ((b"GET /", b""), (b"", b"")),
     ),

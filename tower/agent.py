@@ -16,33 +16,36 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.agentoptions import AGENT_KEY, ANY_HOST_KEY, V1, Options
-from tower.budget import Budget
-from tower.clock import TimeOfDay, count_steadily
-from tower.conch.hello import LONGEST_TEXT, AgentHello
-from tower.conch.keys import load_or_create
-from tower.conch.limits import Limits
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.keys import load_or_create
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
-from tower.freed import LOOK, FreedMemory
-from tower.health import HealthService
-from tower.member import Member
+from tower.kube.apiserver import APIServer
+from tower.kube.head_policy import HeadPolicy
+from tower.kube.self_test import check_head_policy
+from tower.member.health_page import HealthService
+from tower.member.options import AGENT_KEY, ANY_HOST_KEY, V1, Options
+from tower.member.outgoing import Outgoing
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.targets import Targets
+from tower.net.addresses import parse_address
+from tower.net.budget import Budget
+from tower.net.proxy_environment import find_proxy
+from tower.net.tls.ca_pinning import strict_context
 from tower.options import one_line_errors
-from tower.outgoing import Outgoing
-from tower.periodic import periodic
-from tower.policy import HeadPolicy, Target, Targets, parse_address
-from tower.poller import Poller
-from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
-from tower.reconnecting import Reconnecting
-from tower.selftest import check_head_policy
-from tower.statedir import StateDir
-from tower.uplink import HostKeys, Identity, Uplink
+from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.memory import LOOK, FreedMemory
+from tower.reactor.periodic import periodic
+from tower.reactor.poller import Poller
+from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.trust.statedir import StateDir
+from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, Target
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
+from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
-from tower.web.dial import Backoff, Dialer
-from tower.web.pinning import strict_context
-from tower.web.serverurl import find_proxy
+from tower.v2.hello import LONGEST_TEXT, AgentHello
+from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.websocket.dialer import Dialer
 
 __all__ = ["Agent", "Options", "makeService"]
 
@@ -109,7 +112,7 @@ class Agent(MultiService):
             if options[name]:
                 periodic(reactor, REMINDER, partial(self._log.critical, text)).setServiceParent(self)
 
-    def _connector(self, sockets: Poller, epoch: Callable[[], float]) -> Callable[[], Deferred[Tunnel]]:
+    def _connector(self, sockets: Poller, epoch: Callable[[], float]) -> Callable[[], Deferred[SSHTunnel]]:
         """Return what opens a tunnel by the protocol that was chosen."""
         options = self._options
         dialer = _dialer(sockets, options)
@@ -117,9 +120,9 @@ class Agent(MultiService):
         settings: Any = {
             "keepalive": options["keepalive"],
             "epoch": epoch,
-            "limits": Limits(rekey_bytes=options["rekey-bytes"]),
+            "limits": TransportLimits(rekey_bytes=options["rekey-bytes"]),
         }
-        host_keys = HostKeys(self._state, options["host-keys"])
+        host_keys = KnownProxies(self._state, options["host-keys"])
         if not options.may_speak_v1:
             outgoing = self._outgoing(sockets, budget)
             return Uplink(sockets, dialer, self._identity(), host_keys, outgoing, budget, **settings).connect
@@ -133,9 +136,9 @@ class Agent(MultiService):
         self._old = V1Uplink(sockets, dialer, self._registrar, pinned, outgoing_v1, budget, **settings)
         return self._old.connect if options["protocol"] == V1 else EitherUplink(dialer, self._old).connect
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> AgentIdentity:
         options = self._options
-        return Identity(
+        return AgentIdentity(
             cluster=options["name"],
             key=load_or_create(self._state, AGENT_KEY),
             hello=AgentHello(
@@ -239,11 +242,11 @@ class Hangup(Service):
         self._reactor.callFromThread(self._retry)
 
 
-def _member(options: Options) -> Member:
+def _member(options: Options) -> APIServer:
     service = options["kubernetes-service"]
     if options["kubeconfig"]:
-        return Member.from_kubeconfig(str(options["kubeconfig"]), service)
-    return Member.in_cluster(os.environ, service)
+        return APIServer.from_kubeconfig(str(options["kubeconfig"]), service)
+    return APIServer.in_cluster(os.environ, service)
 
 
 def _dialer(sockets: Poller, options: Options) -> Dialer:

@@ -21,16 +21,15 @@ from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClie
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.connecting import ConnectFailed
-from tower.connection import Connection
-from tower.errors import ClusterUnreachable, ConfigurationError
+from tower import streamclient
+from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused, TunnelLost
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
-from tower.pipes import Pipe
-from tower.transport import connected
+from tower.net.connecting import ConnectFailed
+from tower.net.connection import Connection
+from tower.net.pipe_transport import connected
+from tower.net.pipes import Pipe
+from tower.streamclient import FrontDoorAddress, StreamNotOpened, open_stream, way_of
 from tower.tunnels import Tunnels
-from tower.web import streamclient
-from tower.web.streamclient import StreamNotOpened, Way, open_stream, way_of
 
 _log = Logger()
 
@@ -84,7 +83,7 @@ class FrontDoorEndpoint:
         load: Callable[[], KubeAccess],
         cluster: str,
         target: str,
-        dial: Callable[[Way], Deferred[Connection]] | None = None,
+        dial: Callable[[FrontDoorAddress], Deferred[Connection]] | None = None,
     ) -> None:
         self._reactor = reactor
         self._load = load
@@ -92,7 +91,7 @@ class FrontDoorEndpoint:
         self._target = target
         self._dial = dial or partial(streamclient.dial, reactor)
 
-    def way(self) -> Way:
+    def way(self) -> FrontDoorAddress:
         """Return how a stream is opened now.
 
         :raise ConfigurationError: the kubeconfig gives no way to the cluster; the text says what would.

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from tower.escaping import reported
+
+#: Longest text that is kept about a failure.
+_LONGEST = 500
+
 
 class TowerError(Exception):
     """Parent of everything Tower raises on purpose; its text is for people and holds no secret."""
@@ -55,3 +60,32 @@ class AlreadyExists(TowerError):
 
 class Conflict(TowerError):
     """The object was changed in between: read it again and retry; answer 409, reason Conflict."""
+
+
+def one_line(error: BaseException | None) -> str:
+    """Return what *error* says, in one line of bounded length."""
+    return " ".join((str(error) or type(error).__name__).split())[:_LONGEST]
+
+
+class StreamRefused(TowerError):
+    """The far end did not open the stream.
+
+    :ivar code: ``not-allowed``, ``no-such-target``, ``busy``, ``refused``, ``unreachable``, ``timeout``,
+        ``name``, ``tls`` or ``failed``.
+    :ivar reason: RFC 4254's number in the far end's message; 0 where there was none.
+    :ivar said: the far end's words, up to `LONGEST_SAID`; None where the text is ours.
+    """
+
+    def __init__(self, code: str, text: str, reason: int = 0, said: str | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason
+        self.said = said
+
+    def told_by(self, who: str) -> str:
+        """Return the text; where it is the far end's, as words of *who*."""
+        return str(self) if self.said is None else reported(who, self.said)
+
+
+class TunnelLost(TowerError):
+    """The tunnel went away."""

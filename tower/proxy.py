@@ -15,43 +15,43 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower import __version__
-from tower.adminaccess import LOOK, AdminAccess
-from tower.auditlog import AuditCollector, open_audit_log
-from tower.availability import Availability
-from tower.balancers import Balancers
-from tower.budget import Budget
-from tower.clock import TimeOfDay, count_steadily
+from tower.control.admin_kubeconfig import LOOK, AdminAccess
+from tower.control.availability import Availability
+from tower.control.connection_metrics import SlotsCollector
+from tower.control.default_cluster import ensure_default_cluster, read_access
+from tower.control.gateways import Gateways
+from tower.control.metrics_port import MetricsPort, registry_of
+from tower.control.proxy_options import Options
+from tower.control.records import ProxyRecords
+from tower.control.revocation import Revocation
+from tower.control.trust import ProxyTrust
 from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
-from tower.listening import Admission, ConnectionFactory, ConnectionReactor
+from tower.kube.self_test import check_head_policy
+from tower.net.addresses import is_wildcard, join_address
+from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
+from tower.net.load_balancers import Balancers
+from tower.nodes.cluster import NodeServices
 from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
-from tower.nodes.given import ensure, read_access
-from tower.nodes.metrics import MetricsPort, TunnelCollector, registry_of
-from tower.nodes.nodecluster import Surroundings
-from tower.nodes.nodefiles import DIRECTORY, NodeFiles
+from tower.nodes.record_files import DIRECTORY, NodeFiles
+from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import OptionError, one_line, one_line_errors
-from tower.periodic import periodic
-from tower.policy import join_address
-from tower.poller import Poller
-from tower.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
-from tower.proxyoptions import Options
-from tower.proxyrecords import ProxyRecords
-from tower.proxytrust import ProxyTrust
-from tower.quantities import is_wildcard
-from tower.reception import Reception
-from tower.revocation import Revocation
-from tower.selftest import check_head_policy
-from tower.serving import RENEWAL_PERIOD
-from tower.slotmetrics import SlotsCollector
-from tower.slots import Slots
-from tower.statedir import StateDir
+from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.periodic import periodic
+from tower.reactor.poller import Poller
+from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
+from tower.store.audit_log import AuditCollector, open_audit_log
+from tower.trust.serving_certificate import RENEWAL_PERIOD
+from tower.trust.statedir import StateDir
 from tower.tunnels import Tunnels
-from tower.v1.config import KUBESPHERE_V1
-from tower.v1.notices import REMINDER, Notices
-from tower.v1.reception import V1Reception
-from tower.web.agents import TOWER_V2, AgentEndpoint, Opened
-from tower.web.gateway import Gateway
-from tower.web.gateways import Gateways
+from tower.v1.acceptor import V1AgentAcceptor
+from tower.v1.warnings import REMINDER, Notices
+from tower.v2.acceptor import AgentAcceptor
+from tower.web.gateway.gateway import Gateway
+from tower.websocket.endpoint import AgentEndpoint, Opened
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
 __all__ = ["Options", "Proxy", "makeService"]
 
@@ -126,7 +126,7 @@ class Proxy(MultiService):
         self._slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         self._admission = Admission(self._slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         self._tunnels = Tunnels(reactor, self._day.seconds)
-        self._reception = Reception(
+        self._reception = AgentAcceptor(
             self._sockets,
             self._tunnels,
             self._records.tokens,
@@ -170,7 +170,7 @@ class Proxy(MultiService):
         options = self._options
         welcomes: dict[bytes, Opened] = {TOWER_V2.encode(): self._reception.opened}
         if not options["require-v2"]:
-            old = V1Reception(
+            old = V1AgentAcceptor(
                 self._sockets,
                 self._reception,
                 self._records.old_tokens,
@@ -182,7 +182,7 @@ class Proxy(MultiService):
         return welcomes
 
     def _node_clusters(self) -> NodeClusters:
-        around = Surroundings(
+        around = NodeServices(
             self._reactor,
             self._sockets,
             self._reception.wheel,
@@ -217,7 +217,7 @@ class Proxy(MultiService):
         await records.clusters.assign_ports()
         await records.accesses.reseal()
         if given is not None:
-            await ensure(records.clusters, given, self._access)
+            await ensure_default_cluster(records.clusters, given, self._access)
         if not self.running:
             return
         options, reactor, gateways = self._options, self._reactor, self._gateways

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from tests.attacks.bystanders import Arrival, Bystanders
 from tests.integration.backends import ROOT, Backend
 from tests.integration.harness import TowerTestCase
 from tests.integration.programs import Program, wait_for
-
-from .bystanders import Arrival, Bystanders
 
 
 class AttackTestCase(TowerTestCase):

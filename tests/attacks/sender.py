@@ -11,11 +11,11 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from tests.receivers import Recorder
-from tests.sockets import server_context
-from tower.connection import Connection
-from tower.listening import listen
-from tower.pipes import Receiver
+from tests.fakes.receivers import Recorder
+from tests.fakes.sockets import server_context
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import Receiver
 
 reactor: Any = _reactor
 

@@ -46,15 +46,29 @@ BAD = (
 
 #: Tests of whatever reads what others wrote.
 READERS = (
-    *("tests.test_policy", "tests.test_selftest", "tests.test_patterns", "tests.web.test_paths"),
-    *("tests.web.test_http1", "tests.web.test_responses", "tests.web.test_bodies", "tests.web.test_frames"),
-    *("tests.web.test_fieldlines", "tests.web.test_upgrade", "tests.web.test_upstreamend"),
+    *(
+        "tests.kube.test_head_policy",
+        "tests.kube.test_self_test",
+        "tests.test_patterns",
+        "tests.http.test_paths",
+    ),
+    *(
+        "tests.http.test_requests",
+        "tests.http.test_responses",
+        "tests.http.test_bodies",
+        "tests.websocket.test_frames",
+    ),
+    *(
+        "tests.http.test_field_lines",
+        "tests.websocket.test_server_handshake",
+        "tests.member.test_apiserver_relay",
+    ),
 )
 
 #: Runs a program of Twisted's whose check of fields takes all of them.
 BROKEN = (
-    "import tower.policy; from tower.headfields import CheckedFields; "
-    r"tower.policy.check_fields = lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
+    "import tower.kube.head_policy; from tower.kube.head_fields import CheckedFields; "
+    r"tower.kube.head_policy.check_fields = lambda block, *_: CheckedFields(block.split(b'\r\n')[:-2], [], [], False); "
     "from twisted.scripts.twistd import run; run()"
 )
 

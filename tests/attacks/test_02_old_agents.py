@@ -7,7 +7,7 @@ import json
 from tests.attacks.test_02_agent import NAMES
 from tests.holes.case import OldAgentTestCase
 from tests.holes.towerkit import AGENT_TOKEN, done, status_of
-from tower.web.status import Refusal
+from tower.kube.status import StatusError
 
 
 class OldAgentTests(OldAgentTestCase):
@@ -39,7 +39,7 @@ class OldAgentTests(OldAgentTestCase):
                 f"Impersonate-User: {name}\r\n",
                 f"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: {name}\r\n",
             ):
-                with self.assertRaises(Refusal) as caught:
+                with self.assertRaises(StatusError) as caught:
                     rewrite(f"GET /api HTTP/1.1\r\n{lines}Host: x\r\n\r\n".encode(), False)
                 self.assertEqual(caught.exception.code, 403)
                 self.assertIn(f'not allow users to act as "{name}"', str(caught.exception))

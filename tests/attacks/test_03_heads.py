@@ -7,7 +7,7 @@ import json
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.attacks.agentbench import AgentBench
-from tower.web.http1 import HEAD_LIMIT
+from tower.http.requests import HEAD_LIMIT
 
 JANE = b"Impersonate-User: jane\r\nHost: x\r\n"
 

@@ -11,17 +11,17 @@ from pathlib import Path
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.pipes import FakePipe
 from tests.integration.backends import Backend
 from tests.integration.harness import PATIENT
 from tests.integration.programs import LOOPBACK, Program, script, wait_for
 from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, REFUSE, RawPeer, RawProxy, number
 from tests.integration.test_hostile_proxy import REQUEST, opening
-from tests.pipes import FakePipe
-from tests.web.test_upstreamend import api_server, passed, request
-from tower.budget import Budget
-from tower.policy import HeadPolicy
-from tower.web.unfinished import CAPACITY, PATIENCE, UNUSED, Unfinished
-from tower.web.upstreamend import AgentEnd
+from tests.member.test_apiserver_relay import api_server, passed, request
+from tower.kube.head_policy import HeadPolicy
+from tower.member.apiserver_relay import AgentEnd
+from tower.member.unfinished_heads import CAPACITY, PATIENCE, UNUSED, Unfinished
+from tower.net.budget import Budget
 
 MIB = 2**20
 MANY = 2000

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
+from tests.attacks.case import AttackTestCase
 from tests.integration.programs import Program
-
-from .case import AttackTestCase
 
 MIB = 2**20
 WATCHED = 3.0  # s after the attackers' end

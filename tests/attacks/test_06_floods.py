@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from .case import AttackTestCase
+from tests.attacks.case import AttackTestCase
 
 HANDSHAKES = 60  # a second
 UPGRADES = 80  # a second: few enough that none has to go for another

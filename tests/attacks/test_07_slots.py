@@ -7,11 +7,10 @@ import resource
 import sys
 from typing import ClassVar
 
+from tests.attacks.case import AttackTestCase
 from tests.integration.backends import ROOT
 from tests.integration.harness import Tower
 from tests.integration.programs import PATIENCE, Program, wait_for
-
-from .case import AttackTestCase
 
 MANY = ",".join(f"127.0.0.{number}" for number in range(2, 22))
 ONE = "127.0.0.2"

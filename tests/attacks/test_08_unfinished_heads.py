@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import http.client
 
-from .bystanders import BODY
-from .case import AttackTestCase
+from tests.attacks.bystanders import BODY
+from tests.attacks.case import AttackTestCase
 
 SOCKETS = 640
 SIZE = 60_000  # B of each head; 32 MiB are exceeded by 560 of them

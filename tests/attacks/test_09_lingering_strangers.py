@@ -5,9 +5,8 @@ from __future__ import annotations
 import http.client
 import time
 
+from tests.attacks.case import AttackTestCase
 from tests.integration.programs import LOOPBACK, wait_for
-
-from .case import AttackTestCase
 
 AGE = 120.0  # s that a stranger's connection lives
 SLACK = 60.0  # s

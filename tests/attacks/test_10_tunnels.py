@@ -11,15 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
+from tests.attacks.case import AttackTestCase
 from tests.integration.harness import PATIENT
 from tests.integration.programs import Program, script, wait_for
 from tests.integration.raw_peer import Gone, RawPeer, agent_peer
 from tests.integration.relay import Relay
 from tests.integration.test_cuts import FLEET, arguments_for
-from tower.conch.keys import load_or_create
-from tower.statedir import StateDir
-
-from .case import AttackTestCase
+from tower.conch.transport.keys import load_or_create
+from tower.trust.statedir import StateDir
 
 MANY = 40  # agents with one key
 LIMIT = 8  # tunnels that a key has

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+from tests.attacks.cleanliness import HOSTILE, WORSE, unfit
 from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.person import Answer
 from tests.integration.programs import wait_for
 from tests.integration.raw_peer import Gone, RawPeer, agent_peer, open_socket
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-
-from .cleanliness import HOSTILE, WORSE, unfit
+from tower.conch.transport.keys import KeyPair
+from tower.v2.hello import AgentHello
 
 PODS = "/api/v1/namespaces/{}/pods"
 CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"

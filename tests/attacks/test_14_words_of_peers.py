@@ -12,15 +12,14 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.attacks.cleanliness import WORSE, unfit
 from tests.integration import harness, test_hostile_agent, test_hostile_proxy
 from tests.integration.backends import Backend
 from tests.integration.programs import wait_for
 from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
 from tests.integration.threaded import ThreadedServer
-from tower.conch.hello import LONGEST_TEXT, AgentHello, ProxyHello
 from tower.escaping import LONGEST_SAID, LONGEST_VERSION
-
-from .cleanliness import WORSE, unfit
+from tower.v2.hello import LONGEST_TEXT, AgentHello, ProxyHello
 
 BY_APPLICATION = 11
 

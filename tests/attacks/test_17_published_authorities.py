@@ -14,32 +14,32 @@ import yaml
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.certificates import NOW, authority, below, pair, rsa_authority
+from tests.fakes.members import SPEC, by_token
 from tests.integration.harness import TowerTestCase
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, Program, run
-from tests.nodes.members import SPEC, by_token
-from tests.test_authorities import PUBLISHED
-from tests.trust import NOW, authority, below, pair, rsa_authority
-from tower import publishedkeys
-from tower.authorities import given_authority, own_authority
+from tests.trust.test_authorities import PUBLISHED
 from tower.cloud.session import CloudSession
 from tower.clusters import Clusters
+from tower.clusters.member_credentials import MemberCredentials
 from tower.errors import ConfigurationError, Invalid
+from tower.kube.apiserver import APIServer, in_cluster_access
 from tower.kube.kubeconfig import kubeconfig, load_kubeconfig, read_kubeconfig
-from tower.member import Member, in_cluster_access
-from tower.nodes.access import MemberAccesses
+from tower.kube.system_identities import SystemIdentities
+from tower.net.tls import published_authorities
+from tower.net.tls.ca_pinning import NotThePinnedCA, find_authority, key_hash, strict_context
+from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
+from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
-from tower.nodes.gate import Gate
-from tower.pki import pem_of_key, public_key_hash
-from tower.publishedkeys import PUBLISHED_AUTHORITIES
-from tower.statedir import StateDir
 from tower.store import MemoryStore
-from tower.systemidentities import SystemIdentities
+from tower.trust.authorities import given_authority, own_authority
+from tower.trust.pki import pem_of_key, public_key_hash
+from tower.trust.statedir import StateDir
+from tower.trust.vault import Vault
 from tower.v1.config import AgentConfig
-from tower.v1.credential import MemberCredential
-from tower.vault import Vault
-from tower.web.clusterobject import read_access
-from tower.web.pinning import NotThePinnedCA, find_authority, key_hash, strict_context
+from tower.v1.member_credential import MemberCredential
+from tower.web.api.cluster_object import read_access
 
 
 def config_of(ca_pem: bytes) -> str:
@@ -62,7 +62,7 @@ class EveryPlaceTests(SynchronousTestCase):
     def publish(self) -> None:
         """Have the key count as published from now on."""
         known = PUBLISHED_AUTHORITIES | {public_key_hash(self.leaked.certificate)}
-        self.patch(publishedkeys, "PUBLISHED_AUTHORITIES", known)
+        self.patch(published_authorities, "PUBLISHED_AUTHORITIES", known)
 
     def refused(
         self, place: str, call: Callable[[], Any], error: type[Exception] = ConfigurationError
@@ -92,7 +92,7 @@ class EveryPlaceTests(SynchronousTestCase):
             error = str(self.assertRaises(ConfigurationError, given_authority, *paths, NOW))
             self.assertIn(f"--ca-cert {paths[0]}: ", error)
             self.assertIn("leave --ca-cert and --ca-key out", error)
-            self.patch(publishedkeys, "PUBLISHED_AUTHORITIES", PUBLISHED_AUTHORITIES)
+            self.patch(published_authorities, "PUBLISHED_AUTHORITIES", PUBLISHED_AUTHORITIES)
 
     def test_kept(self) -> None:
         """The authorities in the proxy's state directory."""
@@ -115,7 +115,7 @@ class EveryPlaceTests(SynchronousTestCase):
         """`--ca-hash` of the agent: a chain with it is refused, also when another of the chain is pinned."""
         chain = self.signed.certificates
         for pinned in chain:
-            self.patch(publishedkeys, "PUBLISHED_AUTHORITIES", PUBLISHED_AUTHORITIES)
+            self.patch(published_authorities, "PUBLISHED_AUTHORITIES", PUBLISHED_AUTHORITIES)
             self.refused(
                 key_hash(self.leaked.certificate),
                 partial(find_authority, chain, [key_hash(pinned)]),
@@ -134,7 +134,7 @@ class EveryPlaceTests(SynchronousTestCase):
         path = self.folder / "config"
         path.write_text(yaml.safe_dump(config))
         self.refused(f"kubeconfig {path}: certificate-authority bundle.crt", lambda: load_kubeconfig(path))
-        self.assertRaises(ConfigurationError, Member.from_kubeconfig, str(path))
+        self.assertRaises(ConfigurationError, APIServer.from_kubeconfig, str(path))
 
     def test_in_cluster(self) -> None:
         """A pod's service account."""
@@ -151,12 +151,12 @@ class EveryPlaceTests(SynchronousTestCase):
     def test_database(self) -> None:
         """A kubeconfig that was stored before: the cluster has no way in, and says why and the cure."""
         store = MemoryStore()
-        accesses = MemberAccesses(store, Vault(Path(self.mktemp())))
+        accesses = MemberCredentials(store, Vault(Path(self.mktemp())))
         clusters = Clusters(store, None, Clock(), accesses)
         self.addCleanup(clusters.stop)
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
-        gate = Gate(
+        gate = MemberAPIServer(
             "beta", Clock(), None, lambda: accesses.get(cluster), identities=SystemIdentities, why_not=""
         )
         gate.renew()

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cli.client import Client, open_connection, quoted
+from tower.cli.client import TowerClient, open_connection, quoted
 from tower.cli.errors import CallFailed, CommandFailed
 from tower.kube.kubeconfig import KubeAccess
 
@@ -52,7 +52,7 @@ class CallTests(SynchronousTestCase):
         ):
             broken: Any = Broken(error)
             with self.assertRaises(CommandFailed) as caught:
-                Client(KubeAccess(SERVER), partial(_same, broken)).call("GET", "/version")
+                TowerClient(KubeAccess(SERVER), partial(_same, broken)).call("GET", "/version")
             self.assertIn(text, str(caught.exception))
             self.assertIn(SERVER, str(caught.exception))
             self.assertNotIsInstance(caught.exception, CallFailed)

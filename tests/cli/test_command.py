@@ -8,11 +8,11 @@ import re
 
 import yaml
 
-from tests.cli.clikit import CommandTestCase, FakeConnection, FakeResponse
-from tests.trust import NOW
-from tests.web.apikit import HOST_KEY, FakeTunnel
+from tests.fakes.api import HOST_KEY, FakeTunnel
+from tests.fakes.certificates import NOW
+from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
 from tower import __version__
-from tower.web.issuing import Published
+from tower.web.api.issuer import Published
 
 FINGERPRINT = "SHA256:a/b+c"
 

@@ -8,21 +8,21 @@ import yaml
 from twisted.internet.defer import succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cli.clikit import CommandTestCase
+from tests.fakes.cli import CommandTestCase
 from tower.cli.arguments import listen_address
 from tower.cli.errors import CommandFailed
-from tower.cli.forward import Credential
+from tower.cli.forward import ForwardCredential
 from tower.kube.kubeconfig import KubeAccess
-from tower.web.streamclient import way_of
+from tower.streamclient import way_of
 
 
 class CredentialTests(CommandTestCase):
     """What opens the streams."""
 
-    def credential(self, server: str = "https://127.0.0.1:8443") -> Credential:
+    def credential(self, server: str = "https://127.0.0.1:8443") -> ForwardCredential:
         """Return one for alpha, whose threads run at once."""
         access = KubeAccess(server, self.serving.pem, token="t0ken", tls_server_name="tower")
-        return Credential(
+        return ForwardCredential(
             self.client(access), "alpha", "pg", "joe", lambda ask: succeed(ask()), self.clock.seconds
         )
 

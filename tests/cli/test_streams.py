@@ -9,16 +9,16 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
+from tests.fakes.pipes import FakePipe
 from tower.cli.errors import CommandFailed
 from tower.cli.streams import Forwarder
-from tower.connecting import ConnectFailed
-from tower.web.streamclient import OPEN_TIMEOUT, Way
+from tower.net.connecting import ConnectFailed
+from tower.streamclient import OPEN_TIMEOUT, FrontDoorAddress
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
 STATUS = json.dumps({"kind": "Status", "message": "the agent has no target pg"}).encode()
 REFUSED = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(STATUS) + STATUS
-WAY = Way("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
+WAY = FrontDoorAddress("127.0.0.1", 8443, None, "127.0.0.1", b"GET x\r\n\r\n")
 
 
 class ForwarderTests(SynchronousTestCase):
@@ -33,11 +33,11 @@ class ForwarderTests(SynchronousTestCase):
         clock: Any = self.clock
         self.forwarder = Forwarder(self.way, self.dial, self.said.append, clock)
 
-    def way(self) -> Deferred[Way]:
+    def way(self) -> Deferred[FrontDoorAddress]:
         """Return the way, if there is one."""
         return succeed(WAY) if self.no_way is None else fail(self.no_way)
 
-    def dial(self, way: Way) -> Deferred[Any]:
+    def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
         """Connect when the test says so."""
         self.assertIs(way, WAY)
         self.dialled.append(Deferred())

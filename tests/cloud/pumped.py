@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import Clock
 from twisted.web.resource import Resource
 
-from .asking import START
+from tests.cloud.asking import START
 
 
 class PumpedClock(Clock):

@@ -1,4 +1,4 @@
-"""Tests of the fake cloud: `tower.cloud.fake`, `tower.cloud.fakefleet` and `tower.cloud.fakenetwork`."""
+"""Tests of the fake cloud: `tower.cloud.fake`, `tower.cloud.fake_fleet` and `tower.cloud.fake_network`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.cloud.configtext import ConfigText, read_config
+from tower.cloud.config.text import ConfigText, read_config
 from tower.cloud.errors import CloudConfigError, CloudError, InstanceNotFound
 from tower.cloud.fake import FakeCloud, make
-from tower.cloud.fakefleet import read_fleet
+from tower.cloud.fake_fleet import read_fleet
 from tower.cloud.interfaces import Instance, LoadBalancerStatus, NodeAddress, Route, Zone
 
 KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1YB9x1H5hmLXsGpUbMTl3oAwUsBYUEhB8d8bHaTnkz"

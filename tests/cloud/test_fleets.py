@@ -18,16 +18,16 @@ from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.provider import GCECloud
-from tower.cloud.gcfg import parse
 from tower.cloud.interfaces import Instance
 from tower.cloud.openstack.config import parse_openstack_config
 from tower.cloud.openstack.provider import OpenStackCloud
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
-from tower.pieces import PIECE
+from tower.reactor.cooperate import PIECE
 
 Make = Callable[[Callable[[Any], CloudSession]], Provider[Any, Any]]
 

@@ -6,7 +6,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyClass, verifyObject
 
 from tower.cloud.fake import FakeCloud
-from tower.cloud.fakenetwork import FakeNetwork
+from tower.cloud.fake_network import FakeNetwork
 from tower.cloud.interfaces import (
     EXTERNAL_IP,
     ICloudProvider,

@@ -13,7 +13,7 @@ from twisted.logger import capturedLogs as captured_logs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.cloud import registry
-from tower.cloud.configtext import CONFIG_LIMIT, ConfigText
+from tower.cloud.config.text import CONFIG_LIMIT, ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound, NotImplementedByCloud
 from tower.cloud.fake import FakeCloud
 from tower.cloud.registry import GROUP, CloudProviders, Factory, get_instance_provider_id, is_external

@@ -1,4 +1,4 @@
-"""Tests of `tower.cloud.session`, `tower.cloud.exchange` and `tower.cloud.answers`."""
+"""Tests of `tower.cloud.session`, `tower.cloud.http.exchange` and `tower.cloud.http.answer`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from tower import __version__
-from tower.cloud.answers import Answer, shorten, what_it_says
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.exchange import BODY_LIMIT, without_query
+from tower.cloud.http.answer import Answer, shorten, what_it_says
+from tower.cloud.http.exchange import BODY_LIMIT, without_query
 from tower.cloud.session import FIRST_WAIT, LONGEST_WAIT, CloudRequest, CloudSession
 from tower.errors import ConfigurationError
 

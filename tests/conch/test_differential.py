@@ -18,12 +18,12 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.muxes import KIND, MuxEnd
-from tests.receivers import Recorder
-from tower.conch.channel import Channel
-from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
-from tower.conch.packets import ClearOpener, ClearSealer
-from tower.web.frames import Control, FrameReader, FrameWriter
+from tests.fakes.muxes import KIND, MuxEnd
+from tests.fakes.receivers import Recorder
+from tower.conch.connection.channel import Channel
+from tower.conch.transport.ciphers import CIPHERS, make_opener, make_sealer
+from tower.conch.transport.packets import ClearOpener, ClearSealer
+from tower.websocket.frames import Control, FrameReader, FrameWriter
 
 PATTERN = bytes(range(256)) * 2000
 KEY, IV = bytes(64), bytes(12)

@@ -7,7 +7,7 @@ import random
 
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
-from tower.proxyprotocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin
+from tower.net.proxy_protocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin
 
 _V2 = b"\r\n\r\n\0\r\nQUIT\n"
 _V4 = bytes([192, 0, 2, 7, 10, 0, 0, 1, 18, 103, 32, 251])

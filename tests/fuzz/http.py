@@ -10,17 +10,17 @@ from urllib.parse import unquote_to_bytes
 import h11
 import httptools
 
+from tests.fakes.gateway import FORWARDING, IDENTITY
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.messages import CANONICAL, CHUNK_WORDS, CHUNKS, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
-from tests.web.gatewaykit import FORWARDING, IDENTITY
 from tower.errors import Forbidden
-from tower.policy import HeadPolicy, Refusal
-from tower.systemidentities import is_system
-from tower.web.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
-from tower.web.canonical import plain_fields, write_fields
-from tower.web.http1 import BadHead, Fields, HeadReader, check_unfinished
-from tower.web.responses import PLAIN, BadResponse, ResponseHead, rewritten_location
+from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
+from tower.http.requests import BadHead, Fields, HeadReader, check_unfinished
+from tower.http.responses import PLAIN, BadResponse, ResponseHead, rewritten_location
+from tower.kube.canonical_head import plain_fields, write_fields
+from tower.kube.head_policy import HeadPolicy, Refusal
+from tower.kube.system_identities import is_system
 
 LIMIT = 1 << 20
 

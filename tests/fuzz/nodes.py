@@ -11,17 +11,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.fuzz.engine import Broken, Target
 from tower.cloud.aws.xml import BadXML, error_of, parse_xml
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import AnswerTooLarge, CloudConfigError
-from tower.cloud.gcfg import parse
-from tower.conch.clientkey import ClientKey
-from tower.conch.hostkeys import HostKeyRefused
-from tower.conch.knownhosts import KnownHosts, parse_line
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec_object import check_spec, from_record, read_spec, to_object, to_record
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import read_kubeconfig
-from tower.nodes.listing import ListingFailed, parse_nodes
-from tower.nodes.node import Node
-from tower.nodes.sshobject import check_spec, from_record, read_spec, to_object, to_record
+from tower.nodes.node_sources import ListingFailed, parse_nodes
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.host_keys import HostKeyRefused
+from tower.nodes.ssh.known_hosts import KnownHosts, parse_line
 
 _BLOB = b"\0\0\0\x0bssh-ed25519\0\0\0 " + b"k" * 32
 _LINE = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGtra2tra2tra2tra2tra2tra2tra2tra2tra2tra2tr"

@@ -9,15 +9,15 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from tests.conch.nodes import FarNode, NodeServer
-from tests.conch.test_signatures import KEYS
-from tests.conch.tunnels import MemoryPipe
+from tests.conch.transport.test_signatures import KEYS
+from tests.fakes.ssh_node import FarNode, NodeServer
+from tests.fakes.tunnel_pairs import MemoryPipe
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.ssh import LONG, listen
 from tests.fuzz.wire import recorded, records
-from tower.conch.bare import BARE
-from tower.conch.keys import ED25519
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.keys import ED25519
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import TowerError
 
 
@@ -41,7 +41,7 @@ class Liar(FarNode):
         self.pipes += [near, far]
         server = NodeServer(self, self.clock)
         listen(server, self.change)
-        server.tunnel = Tunnel(self.clock, far, server, BARE, BARE)
+        server.tunnel = SSHTunnel(self.clock, far, server, UNFRAMED, UNFRAMED)
         server.tunnel.start()
         self.servers.append(server)
         return succeed(near)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 
+from tests.fakes.v1_pairs import GOOD, TOKEN, OldPair
 from tests.fuzz.engine import Broken, Target
-from tests.v1.pairs import GOOD, TOKEN, OldPair
-from tower.conch.fields import Malformed
+from tower.conch.transport.fields import Malformed
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 
 _SECRETS = (TOKEN, "bearer-of-alpha")

@@ -9,17 +9,17 @@ from typing import Any
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 
-from tests.conch.pairs import HOST_KEY, Gate, Pair, Wire
+from tests.fakes.ssh_pairs import HOST_KEY, Gate, Pair, Wire
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
 from tests.fuzz.wire import recorded, records
-from tower.conch.fields import Malformed
-from tower.conch.hello import AgentHello, ProxyHello
-from tower.conch.keys import KeyPair
-from tower.conch.packets import ClearSealer
-from tower.conch.secure import SecureTransport
-from tower.conch.transport import ClientTransport, ServerTransport
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.packets import ClearSealer
+from tower.conch.transport.transport import SecureTransport
 from tower.errors import TowerError
+from tower.v2.hello import AgentHello, ProxyHello
+from tower.v2.transport import ClientTransport, ServerTransport
 
 #: Who is there for longer than this is let in, or gone, s.
 LONG = 200

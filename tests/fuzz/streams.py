@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import h11
 
+from tests.fakes.gateway import Kit, get, ok
+from tests.fakes.pipes import FakePipe
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.http import LIMIT, Server, check_passed
 from tests.fuzz.messages import CANONICAL, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
-from tests.pipes import FakePipe
-from tests.web.gatewaykit import Kit, get, ok
-from tower.policy import HeadPolicy
-from tower.web.upstreamend import AgentEnd
+from tower.kube.head_policy import HeadPolicy
+from tower.member.apiserver_relay import AgentEnd
 
 #: What differs from answer to answer.
 _REQUEST_ID = re.compile(

@@ -19,11 +19,15 @@ from twisted.python import usage
 
 from tests.fuzz.engine import Broken, Target
 from tower import agent, proxy
-from tower.cluster import Cluster
+from tower.clusters.cluster import Cluster
 from tower.errors import ConfigurationError, TowerError
+from tower.kube.accept import choose
 from tower.kube.kubeconfig import kubeconfig, load_kubeconfig
-from tower.policy import Targets, parse_address, parse_target
-from tower.quantities import (
+from tower.kube.request_info import parse_request_info
+from tower.member.targets import Targets
+from tower.net.addresses import parse_address
+from tower.net.proxy_environment import find_proxy, parse_server_url
+from tower.options.values import (
     LONGEST,
     format_duration,
     parse_duration,
@@ -35,11 +39,9 @@ from tower.quantities import (
     read_port_range,
     read_size,
 )
-from tower.web.accept import choose
-from tower.web.clusterobject import patched, read_wish, unknown_fields
-from tower.web.requestinfo import parse_request_info
-from tower.web.selectors import parse_fields, parse_labels
-from tower.web.serverurl import find_proxy, parse_server_url
+from tower.tunnels.targets import parse_target
+from tower.web.api.cluster_object import patched, read_wish, unknown_fields
+from tower.web.api.selectors import parse_fields, parse_labels
 
 T = TypeVar("T")
 

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Iterator
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from tests.conch.muxes import KIND, MuxEnd
+from tests.fakes.muxes import KIND, MuxEnd
+from tests.fakes.receivers import Recorder
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
-from tests.receivers import Recorder
-from tests.web.test_frames import Autobahn, cut
-from tower.conch.channel import Channel
-from tower.conch.ciphers import CIPHERS, make_opener, make_sealer
-from tower.conch.messages import (
+from tests.websocket.test_frames import Autobahn, cut
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.messages import (
     ADJUST,
     CLOSE,
     CONFIRM,
@@ -29,10 +28,11 @@ from tower.conch.messages import (
     REQUEST,
     SUCCESS,
 )
-from tower.conch.packets import ClearOpener, ClearSealer, Opener
-from tower.conch.window import BASE
+from tower.conch.connection.window import BASE
+from tower.conch.transport.ciphers import CIPHERS, make_opener, make_sealer
+from tower.conch.transport.packets import ClearOpener, ClearSealer, Opener
 from tower.errors import PeerError
-from tower.web import frames
+from tower.websocket import frames
 
 # Frames.  The first byte says whether they come from a client.
 

@@ -7,21 +7,23 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from tests.fakes.gateway import Nobody
+from tests.fakes.pipes import FakePipe
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_KEY, AGENT_TOKEN, HOST_KEY, KEEPALIVE, UPGRADE, MemoryTower
-from tests.pipes import FakePipe
-from tests.web.gatewaykit import Nobody
-from tower.budget import Budget
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.keys import KeyPair
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.kube.apiserver import APIServer
+from tower.kube.head_policy import HeadPolicy
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member
-from tower.outgoing import Outgoing
-from tower.policy import HeadPolicy, Target, Targets
-from tower.reconnecting import Reconnecting
-from tower.uplink import HostKeys, Identity, Uplink
-from tower.web.dial import Backoff, Dialer, DialFailed
+from tower.member.outgoing import Outgoing
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.member.targets import Targets
+from tower.net.budget import Budget
+from tower.tunnels.targets import Target
+from tower.v2.hello import AgentHello
+from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.websocket.dialer import Dialer, DialFailed
 
 
 class Handshake:
@@ -89,12 +91,12 @@ class MemoryAgent:
         key: KeyPair = AGENT_KEY,
         pinned: str = HOST_KEY.fingerprint,
         targets: tuple[Target, ...] = (),
-        member: Member | None = None,
+        member: APIServer | None = None,
         max_retry: int = 0,
     ) -> None:
         self._begin()
         self._tower = tower
-        self.member = member or Member(
+        self.member = member or APIServer(
             lambda: KubeAccess(server="https://10.0.0.1:6443", token=AGENT_TOKEN, insecure=True)
         )
         self.outgoing = Outgoing(
@@ -108,8 +110,8 @@ class MemoryAgent:
         self.uplink = Uplink(
             tower.machine,
             cast(Dialer, self),
-            Identity(cluster, key, AgentHello("9.9", "pod", ("kubernetes",)), token),
-            cast(HostKeys, _Pinned(pinned)),
+            AgentIdentity(cluster, key, AgentHello("9.9", "pod", ("kubernetes",)), token),
+            cast(KnownProxies, _Pinned(pinned)),
             self.outgoing,
             Budget(32 << 20),
             keepalive=KEEPALIVE,
@@ -138,7 +140,7 @@ class MemoryAgent:
         return self
 
     @property
-    def tunnel(self) -> Tunnel:
+    def tunnel(self) -> SSHTunnel:
         """The tunnel in use."""
         tunnel = self.service._tunnel
         assert tunnel is not None, self.service.state

@@ -6,11 +6,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.gateway import FakeUser, get, ok
+from tests.fakes.pipes import FakePipe
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.oldkit import MemoryOldAgent
 from tests.holes.towerkit import MemoryTower, done, status_of
-from tests.pipes import FakePipe
-from tests.web.gatewaykit import FakeUser, get, ok
 
 
 class HoleTestCase(SynchronousTestCase):

@@ -9,8 +9,8 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
 
-from tests.conch.tunnels import MemoryPipe
-from tests.web.gatewaykit import Nobody
+from tests.fakes.gateway import Nobody
+from tests.fakes.tunnel_pairs import MemoryPipe
 
 #: When it all happens, s since the epoch.
 NOW = 1_800_000_000.0

@@ -11,18 +11,18 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
+from tests.fakes.certificates import DAY, authority
+from tests.fakes.v1_pairs import OldAgent
 from tests.holes.agentkit import Handshake
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_TOKEN, UPGRADE, MemoryTower
-from tests.trust import DAY, authority
-from tests.v1.pairs import OldAgent
-from tower.budget import Budget
-from tower.clientpair import load_pair
-from tower.conch.opening import Incoming
-from tower.conch.tunnel import Tunnel
-from tower.pipes import Pipe
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.net.budget import Budget
+from tower.net.pipes import Pipe
+from tower.net.tls.client_certificate import load_pair
 from tower.v1.config import CONFIG, AgentConfig
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.frames import FrameReader, FrameWriter
 
 #: Where the API server is, as the agent says.
 KUBERNETES = "10.96.0.1:443"
@@ -157,7 +157,7 @@ class MemoryOldAgent:
     :param config: what it says in place of a good config.
     :ivar dialled: what it was asked to dial.
     :ivar servers: what it reached.
-    :ivar reach: makes what it reaches: a `SecureServer`, a `tests.pipes.FakePipe`, or an error.
+    :ivar reach: makes what it reaches: a `SecureServer`, a `tests.fakes.pipes.FakePipe`, or an error.
     :ivar refused: the text with which it was refused, as it reads it; None while there is none.
     :ivar registered: whether it takes itself for connected.
     """
@@ -180,7 +180,7 @@ class MemoryOldAgent:
         self.registered = False
         self.ssh = _Client(tower.machine, self.config.encode() if config is None else config)
         self.line: Line = tower.line()
-        self.tunnel = Tunnel(
+        self.tunnel = SSHTunnel(
             tower.machine, self.line, self.ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
         )
         self.ssh.answer.addCallbacks(self._answered, self._not_answered)

@@ -9,23 +9,24 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.v1_proxies import ACCEPTED, OldProxyEnd, Reply
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.machinekit import Line, run_dry
 from tests.holes.towerkit import KEEPALIVE, UPGRADE
-from tests.v1.proxies import ACCEPTED, OldProxyEnd, Reply
 from tower.agent import Options
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.tunnel import Tunnel
+from tower.conch.connection.channel import Channel
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.kube.apiserver import APIServer
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member
-from tower.reconnecting import Reconnecting
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.net.budget import Budget
+from tower.tunnels.targets import Address
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import Address, Registrar
+from tower.v1.registration import Registrar
 from tower.v1.uplink import V1Uplink
-from tower.web.dial import Backoff, Dialer
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.dialer import Dialer
+from tower.websocket.frames import FrameReader, FrameWriter
 
 #: Without the subprotocol, as deployed proxies answer.
 SWITCHED = (
@@ -53,7 +54,7 @@ class MemoryOldProxy:
         self.lines: list[Line] = []
         self.reply = reply
         self.end: OldProxyEnd
-        self.tunnel: Tunnel
+        self.tunnel: SSHTunnel
 
     def line(self) -> Line:
         """Have an agent connect; return its end."""
@@ -66,7 +67,7 @@ class MemoryOldProxy:
     def _serve(self, line: Line) -> None:
         line.send(SWITCHED)
         self.end = end = OldProxyEnd(self.clock, self.reply)
-        self.tunnel = tunnel = Tunnel(
+        self.tunnel = tunnel = SSHTunnel(
             self.clock, line, end, FrameReader(from_client=True), FrameWriter(to_server=False)
         )
         end.before_reply = lambda: tunnel.open_up("alpha", "", "", 0.0, Budget(32 << 20))
@@ -114,7 +115,7 @@ class OldWayAgent(MemoryAgent):
         self._begin()
         self._proxy = proxy
         found = access or (lambda: KubeAccess(server=SERVER, token="agents-own-token", insecure=True))
-        self.member = Member(found, service)
+        self.member = APIServer(found, service)
         self.outgoing_v1 = V1Outgoing(proxy.clock, connect=self._connect)
         self.old = V1Uplink(
             proxy.clock,

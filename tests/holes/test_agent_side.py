@@ -12,17 +12,17 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 
+from tests.fakes.gateway import get
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
+from tests.net.tls.test_ca_pinning import family, issue, pem
 from tests.test_agent import line
-from tests.web.gatewaykit import get
-from tests.web.test_pinning import family, issue, pem
 from tower.agent import Options, makeService
-from tower.connecting import ConnectFailed
+from tower.kube.apiserver import APIServer, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess
-from tower.member import Member, in_cluster_access
-from tower.policy import Target
+from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Target
 
 API = b"/clusters/alpha/api"
 STREAM = (b"Connection: Upgrade", b"Upgrade: tower-stream")
@@ -36,7 +36,7 @@ class CredentialTests(HoleTestCase):
         path = Path(self.mktemp())
         path.write_text(content)
         access = KubeAccess(server="https://10.0.0.1:6443", token_file=path, insecure=True)
-        return self.agent(member=Member(lambda: access)), path
+        return self.agent(member=APIServer(lambda: access)), path
 
     def test_hole_10_a_rotated_token_counts_at_once(self) -> None:
         """Hole 10: after a rotation the next request has the new token, on the same kept connection too."""
@@ -166,8 +166,8 @@ class AddressTests(HoleTestCase):
         environ = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
         jane = self.tower.credential("alpha")
         for member in (
-            Member.from_kubeconfig(path, "api.example:7443"),
-            Member(lambda: in_cluster_access(environ, folder), "api.example:7443"),
+            APIServer.from_kubeconfig(path, "api.example:7443"),
+            APIServer(lambda: in_cluster_access(environ, folder), "api.example:7443"),
         ):
             agent = self.agent(member=member)
             asked = self.through(agent, self.tower.user(), API, jane)
@@ -188,18 +188,20 @@ class AddressTests(HoleTestCase):
         }
         folder = self.folder_with(**files)
         pair = {"client-certificate": "client.crt", "client-key": "client.key"}
-        shown = Member.from_kubeconfig(self.kubeconfig(folder, pair, **{"certificate-authority": "ca.crt"}))
+        shown = APIServer.from_kubeconfig(
+            self.kubeconfig(folder, pair, **{"certificate-authority": "ca.crt"})
+        )
         assert shown.tls is not None
         self.assertEqual(len(shown.tls.get_ca_certs()), 1)
         self.assertEqual(shown.warnings, [])
         for user in ({"tokenFile": "token"}, {"token": "word"}):
-            member = Member.from_kubeconfig(self.kubeconfig(folder, user))
+            member = APIServer.from_kubeconfig(self.kubeconfig(folder, user))
             self.assertEqual(member.upstream().credential_line, b"Authorization: Bearer word\r\n")
 
     def test_hole_19_ipv6(self) -> None:
         """Hole 19: an IPv6 address is in brackets where a port follows, and bare where it is dialled."""
         access = KubeAccess(server="https://[fd00::1]:6443", token="t", insecure=True)
-        agent = self.agent(member=Member(lambda: access))
+        agent = self.agent(member=APIServer(lambda: access))
         asked = self.through(agent, self.tower.user(), API, self.tower.credential("alpha"))
         self.assertEqual(agent.dialled, [("fd00::1", 6443)])
         self.assertIn(b"\r\nHost: [fd00::1]:6443\r\n", asked)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from twisted.logger import LogLevel, capturedLogs
 
+from tests.fakes.gateway import get
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import GOODBYE, KEEPALIVE, UPGRADE, MemoryTower, status_of
-from tests.web.gatewaykit import get
-from tower.conch.keys import KeyPair
+from tower.conch.transport.keys import KeyPair
 
 API = b"/clusters/alpha/api"
 

@@ -11,21 +11,20 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs, eventAsText
 from twisted.python.usage import UsageError
 
-from tests.conch.pairs import HOST_KEY as OTHER_KEY
+from tests.fakes.certificates import NOW, authority, pair
+from tests.fakes.gateway import get
+from tests.fakes.ssh_pairs import HOST_KEY as OTHER_KEY
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import done, status_of
 from tests.test_agent import Unresolving, line
-from tests.test_authorities import PUBLISHED
-from tests.trust import NOW, authority, pair
-from tests.web.gatewaykit import get
+from tests.trust.test_authorities import PUBLISHED
 from tower.agent import Agent, Options, makeService
-from tower.authorities import given_authority
-from tower.conch.opening import StreamRefused
-from tower.errors import ConfigurationError
-from tower.pki import public_key_hash
-from tower.publishedkeys import PUBLISHED_AUTHORITIES
-from tower.records import KINDS
+from tower.errors import ConfigurationError, StreamRefused
+from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
+from tower.store.records import KINDS
+from tower.trust.authorities import given_authority
+from tower.trust.pki import public_key_hash
 
 
 class NobodyTests(HoleTestCase):

@@ -7,15 +7,15 @@ import random
 
 from twisted.logger import LogLevel, capturedLogs, eventAsText
 
+from tests.fakes.gateway import get
 from tests.holes.case import OldAgentTestCase
 from tests.holes.oldkit import MemoryOldAgent
 from tests.holes.towerkit import AGENT_TOKEN, GOODBYE, KEEPALIVE, MemoryTower, done, status_of
-from tests.test_authorities import PUBLISHED
-from tests.web.gatewaykit import get
-from tower.conch.opening import StreamRefused
-from tower.records import KINDS
+from tests.trust.test_authorities import PUBLISHED
+from tower.errors import StreamRefused
+from tower.store.records import KINDS
 from tower.v1.config import AgentConfig
-from tower.v1.notices import AGENT_PROTOCOL
+from tower.v1.warnings import AGENT_PROTOCOL
 
 KEY = b"-----BEGIN PRIVATE KEY-----\nc2VjcmV0LWtleQ==\n-----END PRIVATE KEY-----\n"
 

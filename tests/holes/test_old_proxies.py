@@ -12,6 +12,8 @@ from twisted.logger import capturedLogs, eventAsText
 from twisted.python.failure import Failure
 from twisted.python.usage import UsageError
 
+from tests.fakes.receivers import Recorder
+from tests.fakes.v1_proxies import refusal
 from tests.holes.machinekit import Line
 from tests.holes.oldproxykit import (
     SWITCHED,
@@ -21,12 +23,10 @@ from tests.holes.oldproxykit import (
     kubeconfig_with,
 )
 from tests.holes.towerkit import GOODBYE, KEEPALIVE
-from tests.receivers import Recorder
 from tests.test_agent import FINGERPRINT, Unresolving
-from tests.v1.proxies import refusal
 from tower.agent import Agent, makeService
-from tower.conch.opening import StreamRefused
-from tower.connecting import ConnectFailed
+from tower.errors import StreamRefused
+from tower.net.connecting import ConnectFailed
 
 KUBERNETES = "10.0.0.1:6443"
 

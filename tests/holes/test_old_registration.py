@@ -14,7 +14,7 @@ from tests.holes.oldproxykit import (
     OldProxyTestCase,
     kubeconfig_with,
 )
-from tests.web.test_pinning import family, issue, pem
+from tests.net.tls.test_ca_pinning import family, issue, pem
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.v1.config import AgentConfig
 

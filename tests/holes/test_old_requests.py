@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.fakes.gateway import get, ok
+from tests.fakes.pipes import FakePipe
 from tests.holes.case import OldAgentTestCase
 from tests.holes.oldkit import SecureServer
 from tests.holes.towerkit import status_of
-from tests.pipes import FakePipe
-from tests.web.gatewaykit import get, ok
 
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
 

@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from cryptography import x509
 from twisted.logger import LogEvent, LogLevel, PredicateResult, capturedLogs, eventAsText
 
+from tests.fakes.certificates import DAY, authority, client_context, shake
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import MemoryTower, done
-from tests.trust import DAY, authority, client_context, shake
-from tower.availability import AGENT_AVAILABLE
 from tower.clusters import Clusters, to_object
-from tower.conch.keys import KeyPair
+from tower.conch.transport.keys import KeyPair
+from tower.control.availability import AGENT_AVAILABLE
+from tower.control.proxy_options import Options
 from tower.options import OptionError
-from tower.proxyoptions import Options
-from tower.records import KINDS
-from tower.serving import Serving, serving_names
-from tower.statedir import StateDir
-from tower.verbosity import predicate
-from tower.web.clusterproxy import PORT_OPEN
+from tower.options.log_levels import predicate
+from tower.store.records import KINDS
+from tower.trust.serving_certificate import Serving, serving_names
+from tower.trust.statedir import StateDir
+from tower.web.ports.cluster_proxy import PORT_OPEN
 
 
 class PortTests(HoleTestCase):

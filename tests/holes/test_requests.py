@@ -7,11 +7,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from tests.fakes.gateway import get, ok
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
-from tests.web.gatewaykit import get, ok
-from tower.connecting import ConnectFailed
-from tower.outgoing import DIAL_TIMEOUT
+from tower.member.outgoing import DIAL_TIMEOUT
+from tower.net.connecting import ConnectFailed
 
 API = b"/clusters/alpha/api"
 

@@ -12,32 +12,32 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from tests.fakes.gateway import FakeUser
 from tests.holes.machinekit import Line, Machine, is_due, run_dry
-from tests.stores import HeldStore
-from tests.web.gatewaykit import FakeUser
-from tower.availability import Availability
-from tower.budget import Budget
+from tests.store.store_contract import HeldStore
 from tower.clusters import Cluster, Clusters
-from tower.conch.keys import KeyPair
-from tower.credentials import Credentials
-from tower.jointokens import JoinTokens
-from tower.reception import Reception
-from tower.revocation import Revocation
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.v1_tokens import V1Tokens
+from tower.conch.transport.keys import KeyPair
+from tower.control.availability import Availability
+from tower.control.revocation import Revocation
+from tower.net.budget import Budget
 from tower.tunnels import Tunnels
-from tower.v1.notices import Notices
-from tower.v1.reception import V1Reception
-from tower.v1.tokens import V1Tokens
-from tower.web.agents import AgentEndpoint
-from tower.web.chain import identification, user_chain
-from tower.web.clusterproxy import ClusterProxies, KubernetesDoors
-from tower.web.gateway import Gateway, Router
-from tower.web.identity import Authenticator
-from tower.web.kubesphereport import KubeSphereDoors, KubeSpherePort
+from tower.v1.acceptor import V1AgentAcceptor
+from tower.v1.warnings import Notices
+from tower.v2.acceptor import AgentAcceptor
+from tower.web.access.admission_cache import AdmissionGeneration
+from tower.web.access.authentication import Authenticator
+from tower.web.access.filters import identification, user_chain
+from tower.web.access.sessions import Sessions
+from tower.web.gateway.channel_pool import ChannelPool
+from tower.web.gateway.gateway import Gateway, Router
 from tower.web.outcome import Response
-from tower.web.router import ClusterPort, FrontDoor, PlainPort
-from tower.web.sessions import Sessions
-from tower.web.standing import Rights
-from tower.web.upstream import ChannelPool
+from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts
+from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
+from tower.web.ports.router import ClusterPort, FrontDoor, PlainPort
+from tower.websocket.endpoint import AgentEndpoint
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ class MemoryTower:
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
         self.pool = ChannelPool(self.tunnels)
-        self.reception = Reception(
+        self.reception = AgentAcceptor(
             machine,
             self.tunnels,
             self.tokens,
@@ -95,12 +95,12 @@ class MemoryTower:
             epoch=machine.seconds,
         )
         self.old_tokens = V1Tokens(self.store, machine)
-        old = V1Reception(machine, self.reception, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
+        old = V1AgentAcceptor(machine, self.reception, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
         welcomes = {b"tower-v2": self.reception.opened, b"kubesphere-v1": old.opened}
         if require_v2:
             del welcomes[b"kubesphere-v1"]
         self.endpoint = AgentEndpoint(machine, welcomes)
-        rights = Rights(self.store, machine.seconds)
+        rights = AdmissionGeneration(self.store, machine.seconds)
         chain = user_chain(authenticator, self.clusters.get)
         self.front = self._gateway(
             FrontDoor(
@@ -112,11 +112,11 @@ class MemoryTower:
             )
         )
         self.plain = self._gateway(PlainPort(self.endpoint.accept))
-        doors = KubernetesDoors(
+        doors = KubernetesPorts(
             machine, self.clusters, "127.0.0.1", lambda name: self._gateway(ClusterPort(chain, name, rights))
         )
         self.ports = ClusterProxies(self.clusters, doors)
-        kubespheres = KubeSphereDoors(
+        kubespheres = KubeSpherePorts(
             machine, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)

@@ -13,9 +13,8 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from tower.pki import Authority, self_signed
-
-from .programs import LOOPBACK, PATIENCE, Program, wait_for
+from tests.integration.programs import LOOPBACK, PATIENCE, Program, wait_for
+from tower.trust.pki import Authority, self_signed
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DAY = 86400.0

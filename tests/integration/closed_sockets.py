@@ -7,13 +7,13 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.task import deferLater
 
-from tower.lingering import Lingering
+from tower.net.lingering_close import Lingering
 
 reactor: Any = _reactor
 
 
 async def sockets_closed() -> None:
-    """Wait until the last one is closed: when its peer, or else `tower.lingering.LINGER`, has ended it.
+    """Wait until the last one is closed: when its peer, or else `tower.net.lingering_close.LINGER`, has ended it.
 
     Make it the first cleanup of a test, which is the last to run.
     """

@@ -19,17 +19,17 @@ from twisted.trial.unittest import SkipTest, TestCase
 from twisted.web.resource import IResource
 from twisted.web.server import Site
 
-from tower.budget import Budget
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.programs import LOOPBACK
+from tests.integration.sshd import SSHD, Sshd, write_key
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
-from tower.conch.clientkey import ClientKey
-from tower.conch.hostkeys import AnyHostKey
-from tower.conch.nodetunnel import Login, NodeTunnel, OpenFailed
-from tower.nodes.node import Node
-
-from .closed_sockets import sockets_closed
-from .programs import LOOPBACK
-from .sshd import SSHD, Sshd, write_key
+from tower.clusters.node import Node
+from tower.net.budget import Budget
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.failures import OpenFailed
+from tower.nodes.ssh.host_keys import AnyHostKey
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 
 reactor: Any = _reactor
 
@@ -122,7 +122,7 @@ class CloudNodeTestCase(TestCase):
 
     async def lets_in(self, key: Path) -> bool:
         """Log in by a tunnel of Tower's; tell whether that worked."""
-        login = Login(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
+        login = NodeLogin(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
         node = Node(self.node.host, self.node.port)
         tunnel = NodeTunnel(reactor, reactor, node, login, Budget(MIB), epoch=time.time)
         try:

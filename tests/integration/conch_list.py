@@ -19,19 +19,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater, react
 
+from tests.fakes.tunnelers import FakeKeys
 from tests.integration.conch_nodes import address
-from tests.nodes.tunnelers import FakeKeys
-from tower.budget import Budget
-from tower.conch.clientkey import ClientKey
-from tower.conch.hostkeys import AnyHostKey
-from tower.conch.nodetunnel import Login, NodeTunnel
-from tower.conch.nodetunnels import CHECK_TIMEOUT, HEALTH_PERIOD, NodeTunnels
-from tower.conch.timers import Wheel
+from tower.clusters.node import Node
+from tower.net.budget import Budget
 from tower.nodes.health import kubelet_health
-from tower.nodes.node import Node
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.host_keys import AnyHostKey
 from tower.nodes.tunneler import SSHTunneler
-from tower.poller import Poller
-from tower.process import raise_file_limit, settle_memory
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
+from tower.nodes.tunnels.tunnels import CHECK_TIMEOUT, HEALTH_PERIOD, NodeTunnels
+from tower.reactor.poller import Poller
+from tower.reactor.process import raise_file_limit, settle_memory
+from tower.reactor.timers import Wheel
 
 FEW, ALL, CHANGED = 50, 200, 50
 ROUNDS = 2
@@ -69,7 +69,7 @@ class Fleet:
         clock = FastClock(reactor)
         poller, wheel, budget = Poller(reactor), Wheel(reactor), Budget(64 << 20)
         key = ClientKey(Ed25519PrivateKey.generate())
-        login = Login("joe", lambda: key, AnyHostKey())
+        login = NodeLogin("joe", lambda: key, AnyHostKey())
         self._look = kubelet_health("http://127.0.0.1:10255/healthz", reactor)
         self.tunnels = NodeTunnels(
             clock,

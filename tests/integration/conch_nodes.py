@@ -11,18 +11,18 @@ from typing import Any
 
 from twisted.internet import reactor as _reactor
 
-from tests.conch.nodes import FarNode, NodeServer
-from tower.conch.bare import BARE
-from tower.conch.channel import Channel
-from tower.conch.keys import ED25519
-from tower.conch.opening import Incoming
-from tower.conch.timers import Wheel
-from tower.conch.tunnel import Tunnel
-from tower.connection import Connection
-from tower.listening import listen
-from tower.pipes import Receiver
-from tower.poller import Poller
-from tower.process import raise_file_limit, settle_memory
+from tests.fakes.ssh_node import FarNode, NodeServer
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.transport.keys import ED25519
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import Receiver
+from tower.reactor.poller import Poller
+from tower.reactor.process import raise_file_limit, settle_memory
+from tower.reactor.timers import Wheel
 
 
 def address(number: int) -> str:
@@ -72,7 +72,7 @@ class Nodes(FarNode):
 
     def _accept(self, connection: Connection) -> Receiver:
         server = NodeServer(self, self._wheel)  # type: ignore[arg-type]
-        server.tunnel = Tunnel(self._poller, connection, server, BARE, BARE)
+        server.tunnel = SSHTunnel(self._poller, connection, server, UNFRAMED, UNFRAMED)
         server.tunnel.start()
         return connection.receiver
 

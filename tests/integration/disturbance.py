@@ -6,9 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from .harness import Tower
-from .node_fleet_kit import CLUSTER, NodeFleet, addresses
-from .sshd import Sshd
+from tests.integration.harness import Tower
+from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, addresses
+from tests.integration.sshd import Sshd
 
 BETWEEN = 1.5  # s between two things that happen
 HANGING = 7.0  # s that a node hangs, more than three keepalives

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from .marks import Follower, marked
-from .person import Person
+from tests.integration.marks import Follower, marked
+from tests.integration.person import Person
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter

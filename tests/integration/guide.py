@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from .programs import ShellProgram, run
+from tests.integration.programs import ShellProgram, run
 
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 PATIENCE = 200.0  # s for the commands below one heading

@@ -12,9 +12,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .person import Person
-from .ports import free_port, free_ports
-from .programs import LOOPBACK, PATIENCE, Program, is_ready, run, script, wait_for
+from tests.integration.person import Person
+from tests.integration.ports import free_port, free_ports
+from tests.integration.programs import LOOPBACK, PATIENCE, Program, is_ready, run, script, wait_for
 
 KEEPALIVE = 2.0  # s; short, so that losses show soon
 PATIENT = "--keepalive=60s"  # where silence is not what the test is about, whoever is slow to speak

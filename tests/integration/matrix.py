@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from .member import REALCLUSTER, Member
-from .programs import Program
+from tests.integration.member import REALCLUSTER, Member
+from tests.integration.programs import Program
 
 PATIENCE = 1800.0  # s for all operations with one kubectl; each has a limit of its own
 FEWEST = 40  # operations that the oldest kubectl has

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .programs import Program, run, wait_for
+from tests.integration.programs import Program, run, wait_for
 
 HERE = Path(__file__).resolve().parent
 REALCLUSTER = HERE / "realcluster" / "realcluster"

@@ -8,8 +8,8 @@ import time
 from types import TracebackType
 from typing import Self
 
-from .person import Person
-from .programs import LOOPBACK, Program
+from tests.integration.person import Person
+from tests.integration.programs import LOOPBACK, Program
 
 PAUSE = 0.01  # s between two requests
 ENOUGH = 5  # requests that have to be answered

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
-from .harness import Tower
-from .person import Person
-from .programs import wait_for
-from .sshd import SSHD, Sshd, write_key
+from tests.integration.harness import Tower
+from tests.integration.person import Person
+from tests.integration.programs import wait_for
+from tests.integration.sshd import SSHD, Sshd, write_key
 
 CAME_UP = 60.0  # s for a tunnel to a node that is there, with the next list at the latest
 CLUSTER = "beta"

@@ -7,11 +7,7 @@ from collections.abc import Callable
 
 from twisted.conch.ssh.common import NS
 
-from tower.conch.packets import LONGEST_PACKET
-from tower.web.frames import CLOSE as CLOSE_FRAME
-from tower.web.frames import TEXT
-
-from .raw_peer import (
+from tests.integration.raw_peer import (
     ADJUST,
     CLOSE,
     CONFIRM,
@@ -25,6 +21,9 @@ from .raw_peer import (
     RawPeer,
     number,
 )
+from tower.conch.transport.packets import LONGEST_PACKET
+from tower.websocket.frames import CLOSE as CLOSE_FRAME
+from tower.websocket.frames import TEXT
 
 #: The largest number there is, and the type of a stream.
 MOST = 2**32 - 1

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .backends import Backend
-from .member import Member
-from .old_peers import OldAgent, OldProxy
-from .person import Person
-from .ports import PARTNER, free_ports
-from .programs import LOOPBACK, PATIENCE, wait_for
-from .relay import Relay
+from tests.integration.backends import Backend
+from tests.integration.member import Member
+from tests.integration.old_peers import OldAgent, OldProxy
+from tests.integration.person import Person
+from tests.integration.ports import PARTNER, free_ports
+from tests.integration.programs import LOOPBACK, PATIENCE, wait_for
+from tests.integration.relay import Relay
 
 OFFSET = PARTNER  # from a cluster's port to that of its KubeSphere
 TOKENS = {"alpha": "0123456789abcdef" * 4, "beta": "fedcba9876543210" * 4}

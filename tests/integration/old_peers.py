@@ -13,10 +13,9 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from benchmarks.processes import build
-from tower.pki import pem_of_key, self_signed
-
-from .ports import free_port, is_free
-from .programs import LOOPBACK, PATIENCE, Program, wait_for
+from tests.integration.ports import free_port, is_free
+from tests.integration.programs import LOOPBACK, PATIENCE, Program, wait_for
+from tower.trust.pki import pem_of_key, self_signed
 
 DAY = 86400.0  # s
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .backends import Backend
-from .ports import free_port
-from .programs import LOOPBACK, Program, is_ready, script, wait_for
+from tests.integration.backends import Backend
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, is_ready, script, wait_for
 
 CLUSTER = "alpha"
 TOKEN = "0123456789abcdef-token-of-alpha"

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.web.test_pinning import issue
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.old_peers import OldAgent
+from tests.integration.programs import LOOPBACK
+from tests.net.tls.test_ca_pinning import issue
 from tower.v1.config import AgentConfig
-
-from . import harness
-from .backends import Backend
-from .old_peers import OldAgent
-from .programs import LOOPBACK
 
 #: Shows all that can be shown.
 LOUD = "--v=9"

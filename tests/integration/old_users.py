@@ -6,9 +6,8 @@ import contextlib
 import socket
 import threading
 
-from tower.tls import TLSEnded, TLSSession
-
-from .person import Person
+from tests.integration.person import Person
+from tower.net.tls.session import TLSEnded, TLSSession
 
 
 class Reading:

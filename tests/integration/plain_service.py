@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from .threaded import ThreadedServer
+from tests.integration.threaded import ThreadedServer
 
 COOKIE = "token=signed-in"
 WEBSOCKET = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"

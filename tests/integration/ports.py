@@ -10,7 +10,7 @@ import socket
 from collections import deque
 from functools import cache
 
-from .programs import LOOPBACK
+from tests.integration.programs import LOOPBACK
 
 #: Ports that no kernel gives to an outgoing connection; those so much above them are for KubeSphere.
 UNASSIGNED = range(12_000, 22_000)

@@ -13,12 +13,22 @@ from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from tests.v1.pairs import OldAgent
-from tower.tls import PIECE, TLSEnded, TLSSession
-from tower.v1.config import CHANNEL, CONFIG, KUBESPHERE_V1, AgentConfig
-from tower.web.frames import BINARY, PING, TEXT
-
-from .raw_peer import CLOSE, CONFIRM, DATA, OPEN, PATIENCE, Gone, RawPeer, number, open_socket
+from tests.fakes.v1_pairs import OldAgent
+from tests.integration.raw_peer import (
+    CLOSE,
+    CONFIRM,
+    DATA,
+    OPEN,
+    PATIENCE,
+    Gone,
+    RawPeer,
+    number,
+    open_socket,
+)
+from tower.net.tls.session import PIECE, TLSEnded, TLSSession
+from tower.v1.config import CHANNEL, CONFIG, AgentConfig
+from tower.websocket.frames import BINARY, PING, TEXT
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 GLOBAL_REQUEST, ACCEPTED, REFUSED = 80, 81, 82
 

@@ -11,11 +11,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from tests.v1.proxies import OldProxyEnd
-from tower.conch.requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
+from tests.fakes.v1_proxies import OldProxyEnd
+from tests.integration.raw_peer import MAGIC, RawPeer, RawProxy, number
+from tower.conch.connection.global_requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
 from tower.v1.config import AgentConfig
-
-from .raw_peer import MAGIC, RawPeer, RawProxy, number
 
 ANSWERS = {True: bytes((MSG_REQUEST_SUCCESS,)), False: bytes((MSG_REQUEST_FAILURE,))}
 

@@ -8,7 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from .programs import LOOPBACK
+from tests.integration.programs import LOOPBACK
 
 CHUNK = 64 * 1024  # B
 

@@ -13,21 +13,21 @@ from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from tests.conch.pairs import Gate
-from tower.budget import Budget
-from tower.conch.bare import BARE
-from tower.conch.channel import Channel
-from tower.conch.enrol import Claim
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.opening import Incoming
-from tower.conch.transport import ClientTransport, ServerTransport
-from tower.conch.tunnel import Tunnel
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.listening import listen
-from tower.pipes import Receiver, Splice
+from tests.fakes.ssh_pairs import Gate
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
+from tower.net.budget import Budget
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import Receiver, Splice
+from tower.v2.enrol import Claim
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
 
 LOOPBACK = "127.0.0.1"
 KEEPALIVE = 30.0  # s: longer than a peer is silent that the machine keeps waiting
@@ -56,7 +56,7 @@ class ProxyEnd(ServerTransport):
     """
 
     socket: Connection
-    tunnel: Tunnel
+    tunnel: SSHTunnel
     changes: list[int]
 
     def _accepted(self, claim: Claim) -> None:
@@ -79,7 +79,7 @@ class Proxy:
     :ivar ends: of every agent that came.
     """
 
-    def __init__(self, reactor: Any, limits: Limits, keepalive: float = KEEPALIVE) -> None:
+    def __init__(self, reactor: Any, limits: TransportLimits, keepalive: float = KEEPALIVE) -> None:
         self._reactor = reactor
         self._limits = limits
         self._keepalive = keepalive
@@ -96,7 +96,7 @@ class Proxy:
         )
         end.ready.addErrback(lambda _: None)
         end.socket = connection
-        end.tunnel = Tunnel(self._reactor, connection, end, BARE, BARE)
+        end.tunnel = SSHTunnel(self._reactor, connection, end, UNFRAMED, UNFRAMED)
         self.ends.append(end)
         end.tunnel.start()
         return connection.receiver
@@ -112,7 +112,7 @@ class AgentEnd(ClientTransport):
     """A client that opens its tunnel without a hello; see `ProxyEnd`."""
 
     socket: Connection
-    tunnel: Tunnel
+    tunnel: SSHTunnel
     changes: list[int]
     opened: Deferred[AgentEnd]
 
@@ -126,7 +126,13 @@ class AgentEnd(ClientTransport):
 
 
 async def dial(
-    reactor: Any, port: int, key: KeyPair, user: str, host_key: str, limits: Limits, **lists: list[bytes]
+    reactor: Any,
+    port: int,
+    key: KeyPair,
+    user: str,
+    host_key: str,
+    limits: TransportLimits,
+    **lists: list[bytes],
 ) -> AgentEnd:
     """Connect to an SSH server and return our end when the server has let us in.
 
@@ -139,7 +145,7 @@ async def dial(
     end.opened = Deferred()
     end.ready.addErrback(lambda failure: None if end.opened.called else end.opened.errback(failure))
     end.socket = connection
-    end.tunnel = Tunnel(reactor, connection, end, BARE, BARE)
+    end.tunnel = SSHTunnel(reactor, connection, end, UNFRAMED, UNFRAMED)
     end.tunnel.start()
     return await end.opened
 

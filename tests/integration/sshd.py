@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from .ports import free_port
-from .programs import LOOPBACK, NotInTimeError, Program, run, wait_for
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, NotInTimeError, Program, run, wait_for
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 ENDING = 5.0  # s between SIGTERM and SIGKILL

@@ -12,10 +12,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from . import harness
-from .member import kubectls, member
-from .ports import free_port
-from .programs import LOOPBACK, Program, run, wait_for
+from tests.integration import harness
+from tests.integration.member import kubectls, member
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, run, wait_for
 
 PODS = "/api/v1/namespaces/default/pods"
 GROUP = "cluster.kubesphere.io"

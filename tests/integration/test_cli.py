@@ -12,9 +12,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from . import harness
-from .ports import free_port
-from .programs import LOOPBACK, Program, run, script
+from tests.integration import harness
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, run, script
 
 TAP = Path(__file__).resolve().parent.parent.parent / "tap"
 TINY = 256 * 1024  # B, of a disk that is soon full

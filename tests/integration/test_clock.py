@@ -6,10 +6,10 @@ import os
 import time
 from pathlib import Path
 
-from . import harness
-from .backends import Backend
-from .programs import Program, wait_for
-from .uses import Upgrade
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.programs import Program, wait_for
+from tests.integration.uses import Upgrade
 
 CLOCKWORK = Path(__file__).resolve().parent / "clockwork"
 CLUSTERS = "/apis/cluster.kubesphere.io/v1alpha1/clusters"

@@ -8,14 +8,13 @@ from tests.cloud.asking import logged
 from tests.cloud.aws.kit import config
 from tests.cloud.standins.aws import AWS as Cloud
 from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
-from tower.clock import TimeOfDay
+from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 from tower.cloud.aws.config import read_aws_config
-from tower.cloud.aws.provider import AWS, Instances
-from tower.cloud.configtext import ConfigText
+from tower.cloud.aws.provider import AWS, AWSInstances
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import InstanceNotFound
-from tower.cloud.gcfg import parse
-
-from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from tower.reactor.clock import TimeOfDay
 
 LIFE = 60.0  # s, of a key on the instance
 DIALS = 12  # in two and a half lives
@@ -65,7 +64,7 @@ class AWSTests(CloudNodeTestCase):
             clock.by += seconds
         self.show_keys("", "")
 
-    def instances(self, **options: Any) -> Instances:
+    def instances(self, **options: Any) -> AWSInstances:
         """Return the instances of a provider that finds out everything but the stand-in's address."""
         text = config(region="", host=self.service.url)
         provider = AWS(
@@ -78,7 +77,7 @@ class AWSTests(CloudNodeTestCase):
         self.addCleanup(provider.stop)
         return provider.instances()
 
-    async def dial(self, instances: Instances) -> bool:
+    async def dial(self, instances: AWSInstances) -> bool:
         """Dial as a tunneler does: with the key prepared."""
         await instances.prepare_dial(self.node.user, self.fresh_line.encode(), self.node.host)
         return await self.lets_in(self.fresh)

@@ -10,12 +10,11 @@ from twisted.internet.task import deferLater
 from tests.cloud.asking import logged
 from tests.cloud.standins.azure import SECRET, Machine, configuration
 from tests.cloud.standins.azure import Azure as Cloud
-from tower.clock import TimeOfDay
+from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 from tower.cloud.azure.config import read_azure_config
-from tower.cloud.azure.provider import Azure, Instances
-from tower.cloud.configtext import ConfigText
-
-from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from tower.cloud.azure.provider import Azure, AzureInstances
+from tower.cloud.config.text import ConfigText
+from tower.reactor.clock import TimeOfDay
 
 WORK = 1.5  # s, of the extension: in Azure more than a minute
 REMEMBERED = 1  # s, what was seen of the machines
@@ -43,7 +42,7 @@ class AzureTests(CloudNodeTestCase):
         self.lines.append(line)
         self.node.authorize(*self.lines)
 
-    def instances(self, *, managed: bool = False, **options: Any) -> Instances:
+    def instances(self, *, managed: bool = False, **options: Any) -> AzureInstances:
         """Return the instances of a provider that asks the stand-in."""
         text = configuration(
             self.service.url, useManagedIdentityExtension=managed, vmCacheTTLInSeconds=REMEMBERED
@@ -56,7 +55,7 @@ class AzureTests(CloudNodeTestCase):
         self.addCleanup(provider.stop)
         return provider.instances()
 
-    async def install(self, instances: Instances) -> None:
+    async def install(self, instances: AzureInstances) -> None:
         """Install the fresh key."""
         await instances.add_ssh_key_to_all_instances(self.node.user, self.fresh_line.encode())
 

@@ -17,13 +17,12 @@ from tests.cloud.standins.azure import SECRET as AZURE_SECRET
 from tests.cloud.standins.azure import configuration as azure_config
 from tests.cloud.standins.gce import PROJECT
 from tests.cloud.standins.openstack import PASSWORD
-
-from .backends import Backend
-from .harness import Tower
-from .node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, wait_until_open, works
-from .ports import free_port
-from .programs import LOOPBACK, Program, wait_for
-from .sshd import Sshd, write_key
+from tests.integration.backends import Backend
+from tests.integration.harness import Tower
+from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, wait_until_open, works
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, wait_for
+from tests.integration.sshd import Sshd, write_key
 
 NOTICED = 120.0  # s for a key to be noticed, and to be installed, for which Compute Engine may take 30 s
 

@@ -11,11 +11,10 @@ from twisted.internet.task import deferLater
 from tests.cloud.asking import logged
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
 from tests.cloud.standins.rest import Fault
-from tower.cloud.configtext import ConfigText
+from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.provider import GCECloud
-
-from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
 
 
 class Slow:

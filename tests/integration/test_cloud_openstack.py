@@ -14,13 +14,12 @@ from twisted.trial.unittest import SkipTest
 
 from tests.cloud.asking import logged
 from tests.cloud.standins.openstack import PASSWORD, OpenStack, Server
-from tower.cloud.configtext import ConfigText
+from tests.integration.cloud_kit import PATIENCE, CloudNodeTestCase, reactor
+from tests.integration.guide import DOCS
+from tests.integration.sshd import Sshd
+from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.config import parse_openstack_config
 from tower.cloud.openstack.provider import OpenStackCloud
-
-from .cloud_kit import PATIENCE, CloudNodeTestCase, reactor
-from .guide import DOCS
-from .sshd import Sshd
 
 #: sshd runs only what nobody but root can replace; so it is the system's, with the script as its argument.
 PYTHON = shutil.which("python3", path="/usr/bin:/bin")

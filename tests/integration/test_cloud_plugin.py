@@ -11,9 +11,9 @@ from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .guide import Guide
-from .programs import run
-from .sshd import SSHD, Sshd, write_key
+from tests.integration.guide import Guide
+from tests.integration.programs import run
+from tests.integration.sshd import SSHD, Sshd, write_key
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = "cloud-providers.md"

@@ -18,14 +18,13 @@ from twisted.trial.unittest import TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from tests.trust import DAY, authority
-from tower.cloud.answers import Answer
+from tests.fakes.certificates import DAY, authority
+from tests.integration.test_ways import NAME, Server, connect_proxy
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.exchange import BODY_LIMIT
+from tower.cloud.http.answer import Answer
+from tower.cloud.http.exchange import BODY_LIMIT
 from tower.cloud.session import CloudSession
-from tower.pki import Authority
-
-from .test_ways import NAME, Server, connect_proxy
+from tower.trust.pki import Authority
 
 reactor: Any = _reactor
 

@@ -1,4 +1,4 @@
-"""`tower.connecting` and `tower.listening` over the loopback."""
+"""`tower.net.connecting` and `tower.net.listening` over the loopback."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tests.receivers import Recorder
-from tests.sockets import HOST, client_context, server_context
-from tower.connecting import ConnectFailed, connect
-from tower.connection import Connection
-from tower.listening import listen
-
-from .closed_sockets import sockets_closed
+from tests.fakes.receivers import Recorder
+from tests.fakes.sockets import HOST, client_context, server_context
+from tests.integration.closed_sockets import sockets_closed
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
 
 reactor: Any = _reactor
 

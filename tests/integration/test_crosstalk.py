@@ -8,10 +8,10 @@ import re
 import time
 from collections import Counter
 
-from . import harness
-from .backends import Backend
-from .exchanges import Somebody
-from .programs import wait_for
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.exchanges import Somebody
+from tests.integration.programs import wait_for
 
 SOMEBODIES = 200
 EXCHANGES = 10  # of each

@@ -8,11 +8,11 @@ import shutil
 import time
 from pathlib import Path
 
-from . import harness
-from .backends import Backend
-from .messages import message_ends, record_ends
-from .programs import LOOPBACK, Program, script, wait_for
-from .relay import Fault, Relay
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.messages import message_ends, record_ends
+from tests.integration.programs import LOOPBACK, Program, script, wait_for
+from tests.integration.relay import Fault, Relay
 
 FLEET = Path(__file__).resolve().parent / "fleet.tac"
 AGENTS = "/apis/cluster.kubesphere.io/v1alpha1/clusters/alpha/agents"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .member import BUILD_PATIENCE, REALCLUSTER, kubectls, member
-from .programs import Program, run, wait_for
+from tests.integration.member import BUILD_PATIENCE, REALCLUSTER, kubectls, member
+from tests.integration.programs import Program, run, wait_for
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DEMO_PATIENCE = 200.0  # s until the lines are there

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import harness
-from .backends import Backend
-from .person import Person
-from .programs import LOOPBACK, Program, run
-from .test_outbound import NAME, ConnectProxy
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.person import Person
+from tests.integration.programs import LOOPBACK, Program, run
+from tests.integration.test_outbound import NAME, ConnectProxy
 
 CLIENT = Path(__file__).resolve().parent / "stream_client.py"
 SIZE = 12 * 2**20 + 12_345  # B

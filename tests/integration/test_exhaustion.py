@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 
-from . import harness
-from .backends import Backend
-from .person import Person
-from .programs import LOOPBACK, Program, wait_for
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.person import Person
+from tests.integration.programs import LOOPBACK, Program, wait_for
 
 MIB = 2**20
 SPARE = 40  # descriptors that a program gets on top of what it has

@@ -14,10 +14,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from . import harness
-from .backends import Backend
-from .person import Person
-from .programs import clean_environment, die_with_parent, wait_for
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.person import Person
+from tests.integration.programs import clean_environment, die_with_parent, wait_for
 
 PROGRAM = Path(__file__).resolve().parent / "streamload.py"
 COUNT = 50  # streams of each kind

@@ -14,11 +14,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.link import Link
-
-from . import harness
-from .backends import Backend
-from .old_peers import OldAgent
-from .programs import LOOPBACK
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.old_peers import OldAgent
+from tests.integration.programs import LOOPBACK
 
 DELAY = 0.1  # s each way
 RATE = 50e6  # B/s; two and a half times what a window of 4 MiB carries over this distance

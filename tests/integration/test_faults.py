@@ -11,11 +11,11 @@ import threading
 import time
 from pathlib import Path
 
-from . import harness
-from .member import kubectls, member
-from .person import Person
-from .programs import NotInTimeError, Program, clean_environment, wait_for
-from .relay import Relay
+from tests.integration import harness
+from tests.integration.member import kubectls, member
+from tests.integration.person import Person
+from tests.integration.programs import NotInTimeError, Program, clean_environment, wait_for
+from tests.integration.relay import Relay
 
 PODS = "/api/v1/namespaces/default/pods"
 LOG = f"{PODS}/shell/log?container=sidecar&follow=true&tailLines=1"

@@ -18,17 +18,13 @@ from pathlib import Path
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.keys import KeyPair
-from tower.conch.packets import LONGEST_PACKET
-from tower.web.frames import PING
-
-from . import harness
-from .backends import Backend
-from .neighbours import Neighbour, Pings
-from .offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
-from .person import Person
-from .programs import PATIENCE, wait_for
-from .raw_peer import (
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.neighbours import Neighbour, Pings
+from tests.integration.offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
+from tests.integration.person import Person
+from tests.integration.programs import PATIENCE, wait_for
+from tests.integration.raw_peer import (
     ADJUST,
     CLOSE,
     CONFIRM,
@@ -45,6 +41,9 @@ from .raw_peer import (
     number,
     open_socket,
 )
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.packets import LONGEST_PACKET
+from tower.websocket.frames import PING
 
 MIB = 2**20
 

@@ -16,18 +16,29 @@ from pathlib import Path
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.packets import LONGEST_PACKET
-from tower.outgoing import DIAL_LIMIT
-from tower.web.frames import PING
-from tower.web.http1 import HEAD_LIMIT
-
-from .backends import Backend
-from .harness import PATIENT
-from .neighbours import HealthPage, Neighbour
-from .offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
-from .ports import free_port
-from .programs import LOOPBACK, Program, script, wait_for
-from .raw_peer import ADJUST, CLOSE, CONFIRM, DATA, END, OPEN, REFUSE, Gone, RawPeer, RawProxy, number
+from tests.integration.backends import Backend
+from tests.integration.harness import PATIENT
+from tests.integration.neighbours import HealthPage, Neighbour
+from tests.integration.offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, script, wait_for
+from tests.integration.raw_peer import (
+    ADJUST,
+    CLOSE,
+    CONFIRM,
+    DATA,
+    END,
+    OPEN,
+    REFUSE,
+    Gone,
+    RawPeer,
+    RawProxy,
+    number,
+)
+from tower.conch.transport.packets import LONGEST_PACKET
+from tower.http.requests import HEAD_LIMIT
+from tower.member.outgoing import DIAL_LIMIT
+from tower.websocket.frames import PING
 
 MIB = 2**20
 CLUSTER = "alpha"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .member import kubectls
-from .programs import run
+from tests.integration.member import kubectls
+from tests.integration.programs import run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PIP_PATIENCE = 300.0  # s

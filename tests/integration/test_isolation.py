@@ -18,10 +18,10 @@ from typing import Self
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from . import harness
-from .member import member
-from .person import Person
-from .programs import wait_for
+from tests.integration import harness
+from tests.integration.member import member
+from tests.integration.person import Person
+from tests.integration.programs import wait_for
 
 PODS = "/api/v1/namespaces/default/pods"
 WATCH = f"{PODS}?watch=1"

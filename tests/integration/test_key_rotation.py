@@ -9,12 +9,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .backends import Backend
-from .harness import Tower
-from .node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, wait_until_open, works
-from .person import Person
-from .programs import wait_for
-from .sshd import Sshd, write_key
+from tests.integration.backends import Backend
+from tests.integration.harness import Tower
+from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, look_now, ssh_status, wait_until_open, works
+from tests.integration.person import Person
+from tests.integration.programs import wait_for
+from tests.integration.sshd import Sshd, write_key
 
 NOTICED = 60.0  # s for another key, or another list, to be noticed
 INSTALLED = 60.0  # s for the first key to be installed

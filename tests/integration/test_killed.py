@@ -8,11 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from . import harness
-from .backends import Backend
-from .programs import Program, wait_for
-from .relay import Relay
-from .uses import ENDLESS, Download, Upgrade, Upload
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.programs import Program, wait_for
+from tests.integration.relay import Relay
+from tests.integration.uses import ENDLESS, Download, Upgrade, Upload
 
 GONE = 60.0  # s within which everybody must have heard of a death; what is under way comes first
 MEND = 60.0  # s for all to be up again

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from . import harness
-from .matrix import Matrix
-from .member import kubectls, member
-from .programs import run
+from tests.integration import harness
+from tests.integration.matrix import Matrix
+from tests.integration.member import kubectls, member
+from tests.integration.programs import run
 
 
 class KubectlTests(harness.TowerTestCase):

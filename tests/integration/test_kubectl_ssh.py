@@ -6,13 +6,13 @@ import json
 import re
 from pathlib import Path
 
-from . import harness
-from .disturbance import Disturbance
-from .matrix import Matrix
-from .member import kubectls, member
-from .node_fleet_kit import CLUSTER, NodeFleet, addresses, wait_until_open, works
-from .person import Person
-from .programs import Program, wait_for
+from tests.integration import harness
+from tests.integration.disturbance import Disturbance
+from tests.integration.matrix import Matrix
+from tests.integration.member import kubectls, member
+from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, addresses, wait_until_open, works
+from tests.integration.person import Person
+from tests.integration.programs import Program, wait_for
 
 #: What happens to an operation whose own node dies or hangs under it, and to no other.
 TRIES = 4

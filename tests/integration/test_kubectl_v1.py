@@ -6,14 +6,14 @@ import json
 import shlex
 from pathlib import Path
 
-from . import harness
-from .harness import Tower
-from .matrix import Matrix
-from .member import Member, kubectls, member
-from .old_peers import OldAgent, OldProxy
-from .person import Person
-from .ports import free_port
-from .programs import LOOPBACK, Program, script
+from tests.integration import harness
+from tests.integration.harness import Tower
+from tests.integration.matrix import Matrix
+from tests.integration.member import Member, kubectls, member
+from tests.integration.old_peers import OldAgent, OldProxy
+from tests.integration.person import Person
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, script
 
 NAMESPACE = "/api/v1/namespaces/kube-system"
 TOKEN = "an-old-token-of-some-length"

@@ -17,14 +17,13 @@ from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.trust import common_name
-from tower.clientpair import load_pair
-from tower.pki import Authority, self_signed
-
-from .harness import Tower
-from .node_fleet_kit import CLUSTER, NodeFleet, message, wait_until_open
-from .person import Answer, Person
-from .programs import LOOPBACK
+from tests.fakes.certificates import common_name
+from tests.integration.harness import Tower
+from tests.integration.node_fleet_kit import CLUSTER, NodeFleet, message, wait_until_open
+from tests.integration.person import Answer, Person
+from tests.integration.programs import LOOPBACK
+from tower.net.tls.client_certificate import load_pair
+from tower.trust.pki import Authority, self_signed
 
 DAY = 86400.0
 TOKEN = "what-the-proxy-keeps-for-beta"

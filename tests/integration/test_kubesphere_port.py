@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import harness
-from .member import Member, member
-from .old_peers import OldAgent
-from .person import Answer, Person
-from .plain_service import COOKIE, WEBSOCKET, PlainService
-from .ports import PARTNER as OFFSET
-from .ports import is_free
-from .programs import LOOPBACK, wait_for
+from tests.integration import harness
+from tests.integration.member import Member, member
+from tests.integration.old_peers import OldAgent
+from tests.integration.person import Answer, Person
+from tests.integration.plain_service import COOKIE, WEBSOCKET, PlainService
+from tests.integration.ports import PARTNER as OFFSET
+from tests.integration.ports import is_free
+from tests.integration.programs import LOOPBACK, wait_for
 
 TARGET = "/clusters/alpha/targets/kubesphere"
 NAMESPACES = "/api/v1/namespaces"

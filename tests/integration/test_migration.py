@@ -10,12 +10,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .guide import DOCS, Guide, path_with
-from .harness import KEEPALIVE, Tower
-from .member import kubectls, member
-from .old_installation import OFFSET, SYSTEM, TOKENS, OldInstallation
-from .person import Person
-from .programs import wait_for
+from tests.integration.guide import DOCS, Guide, path_with
+from tests.integration.harness import KEEPALIVE, Tower
+from tests.integration.member import kubectls, member
+from tests.integration.old_installation import OFFSET, SYSTEM, TOKENS, OldInstallation
+from tests.integration.person import Person
+from tests.integration.programs import wait_for
 
 PAGE = "migrating-from-kubesphere-tower.md"
 HOST = "127.0.0.2"  # the machine of the new proxy

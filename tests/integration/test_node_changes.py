@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from .node_fleet_kit import CLUSTER, look_now, ssh_status, wait_until_open, wait_until_up, works
-from .programs import wait_for
-from .test_node_cluster import LISTED, NodeClusterTestCase, streaming
+from tests.integration.node_fleet_kit import (
+    CLUSTER,
+    look_now,
+    ssh_status,
+    wait_until_open,
+    wait_until_up,
+    works,
+)
+from tests.integration.programs import wait_for
+from tests.integration.test_node_cluster import LISTED, NodeClusterTestCase, streaming
 
 #: Texts that were written in the place of a list, each of words that may be names.
 MISTAKES = ("Permission denied\n", "nodes forbidden\ntimeout\n")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import yaml
 
-from . import harness
-from .member import kubectls
-from .node_fleet_kit import CLUSTER
-from .programs import run
+from tests.integration import harness
+from tests.integration.member import kubectls
+from tests.integration.node_fleet_kit import CLUSTER
+from tests.integration.programs import run
 
 TOKEN = "a-token-that-nobody-may-see"
 FLAGS = (

@@ -21,10 +21,10 @@ from pathlib import Path
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from .backends import Backend
-from .harness import Tower
-from .member import member
-from .node_fleet_kit import (
+from tests.integration.backends import Backend
+from tests.integration.harness import Tower
+from tests.integration.member import member
+from tests.integration.node_fleet_kit import (
     CAME_UP,
     CLUSTER,
     NodeFleet,
@@ -38,10 +38,10 @@ from .node_fleet_kit import (
     wait_until_up,
     works,
 )
-from .person import Answer, Person
-from .ports import free_port
-from .programs import LOOPBACK, has_ipv6, is_ready, wait_for
-from .sshd import Sshd
+from tests.integration.person import Answer, Person
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, has_ipv6, is_ready, wait_for
+from tests.integration.sshd import Sshd
 
 MIB = 2**20
 LISTED = 60.0  # s for a change of what lists the nodes to count

@@ -22,16 +22,15 @@ from twisted.trial.unittest import SkipTest, TestCase
 from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
-from tests.trust import common_name
+from tests.fakes.certificates import common_name
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.programs import LOOPBACK
+from tests.integration.sshd import SSHD, Sshd, write_key
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
-from tower.nodes.listing import file_nodes
-from tower.nodes.nodeagent import NodeAgent
+from tower.nodes.http_agent import NodeAgent
+from tower.nodes.node_sources import file_nodes
 from tower.nodes.tunneler import SSHTunneler
-from tower.pki import Authority, self_signed
-
-from .closed_sockets import sockets_closed
-from .programs import LOOPBACK
-from .sshd import SSHD, Sshd, write_key
+from tower.trust.pki import Authority, self_signed
 
 reactor: Any = _reactor
 

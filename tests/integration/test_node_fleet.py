@@ -11,11 +11,10 @@ from typing import ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.nodetunnels import HEALTH_PERIOD
-
-from .conch_list import ALL, CHANGED, FASTER, FEW, ROUNDS
-from .ports import free_port
-from .programs import Program, wait_for
+from tests.integration.conch_list import ALL, CHANGED, FASTER, FEW, ROUNDS
+from tests.integration.ports import free_port
+from tests.integration.programs import Program, wait_for
+from tower.nodes.tunnels.tunnels import HEALTH_PERIOD
 
 MOST_MEMORY = 60 * 1024  # B for each node
 SOON = 15.0  # s, the time between two lists

@@ -10,13 +10,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .guide import DOCS, Guide, path_with
-from .harness import KEEPALIVE, Tower
-from .member import kubectls, member
-from .node_fleet_kit import look_now
-from .ports import free_port
-from .programs import wait_for
-from .sshd import Sshd
+from tests.integration.guide import DOCS, Guide, path_with
+from tests.integration.harness import KEEPALIVE, Tower
+from tests.integration.member import kubectls, member
+from tests.integration.node_fleet_kit import look_now
+from tests.integration.ports import free_port
+from tests.integration.programs import wait_for
+from tests.integration.sshd import Sshd
 
 PAGE = "node-tunnels.md"
 LOOK = 90.0  # s for the list to be looked at, which is every 15 s

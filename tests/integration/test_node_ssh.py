@@ -18,39 +18,39 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tests.receivers import Recorder
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.ciphers import CIPHERS
-from tower.conch.clientkey import ClientKey
-from tower.conch.command import run_ssh_command
-from tower.conch.hostkeys import AnyHostKey, HostKeyRefused, HostKeyUnknown
-from tower.conch.keys import fingerprint
-from tower.conch.knownhosts import KnownHosts
-from tower.conch.limits import HandshakeTimeout, Limits
-from tower.conch.nodeauth import AuthRefused
-from tower.conch.nodeclient import NothingInCommon
-from tower.conch.nodetunnel import Login, NodeTunnel, OpenFailed
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.conch.tended import PeerDead
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.listening import listen
-from tower.nodes.node import Node
-from tower.pipes import Receiver, Splice
-
-from .closed_sockets import sockets_closed
-from .ports import free_port
-from .programs import LOOPBACK
-from .ssh_ends import KEEPALIVE, MIB, Echoed
-from .sshd import SSHD, Sshd, write_key
+from tests.fakes.receivers import Recorder
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK
+from tests.integration.ssh_ends import KEEPALIVE, MIB, Echoed
+from tests.integration.sshd import SSHD, Sshd, write_key
+from tower.clusters.node import Node
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.liveness import PeerDead
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.keys import fingerprint
+from tower.conch.transport.limits import HandshakeTimeout, TransportLimits
+from tower.errors import StreamRefused, TunnelLost
+from tower.net.budget import Budget
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.net.pipes import Receiver, Splice
+from tower.nodes.ssh.auth import AuthRefused
+from tower.nodes.ssh.client import NothingInCommon
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.command import run_ssh_command
+from tower.nodes.ssh.failures import OpenFailed
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown
+from tower.nodes.ssh.known_hosts import KnownHosts
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 
 reactor: Any = _reactor
 
 LOOPBACK_6 = "::1"
 DATA = random.Random(6).randbytes(8 * MIB)
 EVERY_TYPE = ("ed25519", "ecdsa", "ecdsa384", "ecdsa521", "rsa")
-OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+OFTEN = TransportLimits(handshake=30, rekey_bytes=MIB)
 UNANSWERED = 3  # keepalives after which sshd gives us up
 RESOLVED = 60.0  # s for a name that is none, where nobody answers for it
 
@@ -119,11 +119,11 @@ class NodeTestCase(TestCase):
         return server
 
     def tunnel(
-        self, server: Sshd, *, limits: Limits | None = None, blind: bool = False, **named: Any
+        self, server: Sshd, *, limits: TransportLimits | None = None, blind: bool = False, **named: Any
     ) -> NodeTunnel:
         """Return a tunnel to *server*, not opened."""
         host_keys = AnyHostKey() if blind else KnownHosts(self.known)
-        login = Login(server.user, lambda: ClientKey.load(self.key), host_keys)
+        login = NodeLogin(server.user, lambda: ClientKey.load(self.key), host_keys)
 
         def dial(host: str, port: int) -> Deferred[Connection]:
             return connect(reactor, host, port).addCallback(self._note)

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from . import harness
-from .exchanges import Somebody
-from .old_peers import OldAgent, gopeer
-from .old_tower import OldTower
-from .person import Person
-from .programs import NotInTimeError, run, wait_for
+from tests.integration import harness
+from tests.integration.exchanges import Somebody
+from tests.integration.old_peers import OldAgent, gopeer
+from tests.integration.old_tower import OldTower
+from tests.integration.person import Person
+from tests.integration.programs import NotInTimeError, run, wait_for
 
 MIB = 2**20
 NOTICE = 60.0  # s within which a dead peer must have been noticed

@@ -10,11 +10,11 @@ from typing import Any
 
 import yaml
 
-from . import harness
-from .backends import Backend
-from .member import member
-from .old_peers import OldAgent
-from .programs import LOOPBACK, wait_for
+from tests.integration import harness
+from tests.integration.backends import Backend
+from tests.integration.member import member
+from tests.integration.old_peers import OldAgent
+from tests.integration.programs import LOOPBACK, wait_for
 
 #: As upstream makes them: 64 hex digits.
 OLD_TOKEN = "0123456789abcdef" * 4

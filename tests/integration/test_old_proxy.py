@@ -11,9 +11,9 @@ import time
 
 from twisted.conch.ssh.common import NS
 
-from . import harness
-from .old_peers import OldProxy
-from .old_proxy_kit import (
+from tests.integration import harness
+from tests.integration.old_peers import OldProxy
+from tests.integration.old_proxy_kit import (
     ANYBODY,
     BEARER,
     CLUSTER,
@@ -23,10 +23,10 @@ from .old_proxy_kit import (
     OldProxyTestCase,
     copy_both_ways,
 )
-from .ports import free_port
-from .programs import LOOPBACK, wait_for
-from .raw_old_proxy import RawOldPeer, RawOldProxy
-from .raw_peer import CLOSE, CONFIRM, DATA, END, OPEN, REFUSE, Gone, number
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, wait_for
+from tests.integration.raw_old_proxy import RawOldPeer, RawOldProxy
+from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, OPEN, REFUSE, Gone, number
 
 
 class RealProxyTests(OldProxyTestCase):

@@ -17,17 +17,26 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tower.conch.ciphers import CIPHERS
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.connecting import ConnectFailed, connect
-from tower.listening import listen
-from tower.pipes import Splice
-
-from .closed_sockets import sockets_closed
-from .ports import free_port
-from .ssh_ends import CLUSTER, KEEPALIVE, LOOPBACK, MIB, AgentEnd, Proxy, dial, echoed, finish
-from .ssh_programs import Program
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.ports import free_port
+from tests.integration.ssh_ends import (
+    CLUSTER,
+    KEEPALIVE,
+    LOOPBACK,
+    MIB,
+    AgentEnd,
+    Proxy,
+    dial,
+    echoed,
+    finish,
+)
+from tests.integration.ssh_programs import Program
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import TransportLimits
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.listening import listen
+from tower.net.pipes import Splice
 
 reactor: Any = _reactor
 
@@ -35,8 +44,8 @@ SSH = shutil.which("ssh")
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 EXCHANGES = (b"curve25519-sha256", b"curve25519-sha256@libssh.org")
 DATA = random.Random(1).randbytes(16 * MIB)
-ROOMY = Limits(handshake=30)
-OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+ROOMY = TransportLimits(handshake=30)
+OFTEN = TransportLimits(handshake=30, rekey_bytes=MIB)
 UNANSWERED = 3  # keepalives after which ssh gives us up
 
 
@@ -78,7 +87,7 @@ class ClientTests(FolderTestCase):
         self.key = KeyPair.generate()
         self.key_file = self.write("key", self.key.to_openssh())
 
-    def proxy(self, limits: Limits, keepalive: float = KEEPALIVE) -> Proxy:
+    def proxy(self, limits: TransportLimits, keepalive: float = KEEPALIVE) -> Proxy:
         """Start a proxy that knows the key."""
         proxy = Proxy(reactor, limits, keepalive)
         self.addCleanup(lambda: Deferred.fromCoroutine(proxy.stop()))

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from . import harness
-from .programs import LOOPBACK, Program, wait_for
-from .threaded import ThreadedServer
+from tests.integration import harness
+from tests.integration.programs import LOOPBACK, Program, wait_for
+from tests.integration.threaded import ThreadedServer
 
 #: How others know the proxy.
 NAME = "tower.test"

@@ -10,27 +10,26 @@ from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.trial.unittest import TestCase
 
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.ciphers import CIPHERS
-from tower.conch.hello import AgentHello
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.opening import Incoming
-from tower.conch.transport import ClientTransport, ServerTransport
-from tower.conch.tunnel import Tunnel
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.listening import listen
-from tower.web.frames import FrameReader, FrameWriter
-
-from .closed_sockets import sockets_closed
+from tests.integration.closed_sockets import sockets_closed
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.net.budget import Budget
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.listening import listen
+from tower.v2.hello import AgentHello
+from tower.v2.transport import ClientTransport, ServerTransport
+from tower.websocket.frames import FrameReader, FrameWriter
 
 reactor: Any = installed
 
 #: Each way, B.
 SIZE = 1 << 30
-LIMITS = Limits(rekey_bytes=1 << 20)
+LIMITS = TransportLimits(rekey_bytes=1 << 20)
 TIMEOUT = 1800.0
 BLOCK = os.urandom(1 << 20)
 
@@ -90,7 +89,7 @@ class RekeyTests(TestCase):
 
     timeout = TIMEOUT
 
-    def _tunnel(self, cipher: bytes, connection: Connection, *, server: bool) -> tuple[Tunnel, Any]:
+    def _tunnel(self, cipher: bytes, connection: Connection, *, server: bool) -> tuple[SSHTunnel, Any]:
         ssh: Any
         if server:
             ssh = ServerTransport(reactor, [self.key], Everybody(), limits=LIMITS)
@@ -105,9 +104,9 @@ class RekeyTests(TestCase):
             )
         ssh.supportedCiphers = [cipher]
         reader, writer = FrameReader(from_client=server), FrameWriter(to_server=not server)
-        return Tunnel(reactor, connection, ssh, reader, writer), ssh
+        return SSHTunnel(reactor, connection, ssh, reader, writer), ssh
 
-    async def _pair(self, cipher: bytes) -> tuple[Tunnel, Deferred[Channel]]:
+    async def _pair(self, cipher: bytes) -> tuple[SSHTunnel, Deferred[Channel]]:
         """Return the proxy's end of an open tunnel, and the next channel at the agent's."""
         self.addCleanup(sockets_closed)
         self.key = KeyPair.generate()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import yaml
 
-from .harness import TowerTestCase
-from .programs import LOOPBACK, Program, script
+from tests.integration.harness import TowerTestCase
+from tests.integration.programs import LOOPBACK, Program, script
 
 #: A proxy whose port somebody takes between its own look and its opening.
 LATE = f"""

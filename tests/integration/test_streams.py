@@ -12,10 +12,10 @@ import sys
 import threading
 from pathlib import Path
 
-from . import harness
-from .ports import free_port
-from .programs import LOOPBACK, Program, run, script, wait_for
-from .threaded import ThreadedServer
+from tests.integration import harness
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, run, script, wait_for
+from tests.integration.threaded import ThreadedServer
 
 CLIENT = Path(__file__).resolve().parent / "stream_client.py"
 COUNT = 64 << 20  # B, each way

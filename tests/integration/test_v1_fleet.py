@@ -17,13 +17,12 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.pki import self_signed
-
-from .harness import Tower
-from .old_peers import gopeer
-from .ports import PARTNER as OFFSET
-from .ports import free_ports
-from .programs import LOOPBACK, clean_environment, wait_for
+from tests.integration.harness import Tower
+from tests.integration.old_peers import gopeer
+from tests.integration.ports import PARTNER as OFFSET
+from tests.integration.ports import free_ports
+from tests.integration.programs import LOOPBACK, clean_environment, wait_for
+from tower.trust.pki import self_signed
 
 CLUSTERS = 300
 AGENTS = 200  # of one cluster

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from .programs import Program, wait_for
+from tests.integration.programs import Program, wait_for
 
 #: How long these tests may be at one thing, s: longer than a busy machine takes to import trial.
 SILENCE = 20.0

@@ -11,9 +11,9 @@ import ssl
 import threading
 from collections.abc import Callable
 
-from . import harness
-from .ports import free_port
-from .programs import LOOPBACK, Program, has_ipv6, script, wait_for
+from tests.integration import harness
+from tests.integration.ports import free_port
+from tests.integration.programs import LOOPBACK, Program, has_ipv6, script, wait_for
 
 MIB = 2**20
 TIMEOUT = 300.0  # s

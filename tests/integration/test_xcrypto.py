@@ -15,15 +15,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
-from tower.conch.ciphers import CIPHERS
-from tower.conch.kex import EXCHANGES
-from tower.conch.keys import KeyPair
-from tower.conch.limits import Limits
-from tower.conch.mux import Mux
-
-from .closed_sockets import sockets_closed
-from .ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish
-from .ssh_programs import Program
+from tests.integration.closed_sockets import sockets_closed
+from tests.integration.ssh_ends import CLUSTER, LOOPBACK, MIB, AgentEnd, Echoed, Proxy, dial, finish
+from tests.integration.ssh_programs import Program
+from tower.conch.connection.mux import Mux
+from tower.conch.transport.ciphers import CIPHERS
+from tower.conch.transport.kex import EXCHANGES
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import TransportLimits
 
 reactor: Any = _reactor
 
@@ -31,8 +30,8 @@ GO = shutil.which("go")
 SOURCE = Path(__file__).parent / "xcrypto"
 SIZE = 16 * MIB
 DATA = random.Random(2).randbytes(SIZE)
-ROOMY = Limits(handshake=30)
-OFTEN = Limits(handshake=30, rekey_bytes=MIB)
+ROOMY = TransportLimits(handshake=30)
+OFTEN = TransportLimits(handshake=30, rekey_bytes=MIB)
 
 
 class XCryptoTests(TestCase):
@@ -62,7 +61,7 @@ class XCryptoTests(TestCase):
         flags |= {"key": path, "peer": peer.fingerprint}
         return [self.program, *(f"-{name}={value}" for name, value in flags.items())]
 
-    async def client(self, limits: Limits, **flags: object) -> Proxy:
+    async def client(self, limits: TransportLimits, **flags: object) -> Proxy:
         """Have the client talk to a proxy, and check that it is content."""
         proxy = Proxy(reactor, limits)
         self.addCleanup(lambda: Deferred.fromCoroutine(proxy.stop()))
@@ -101,7 +100,7 @@ class XCryptoTests(TestCase):
             await deferLater(reactor, 0.02, lambda: None)
         return int(server.out.decode().rpartition(":")[2])
 
-    async def dial(self, port: int, limits: Limits, **lists: list[bytes]) -> AgentEnd:
+    async def dial(self, port: int, limits: TransportLimits, **lists: list[bytes]) -> AgentEnd:
         """Connect to the server as an agent would."""
         end = await dial(reactor, port, self.key, "root", self.host_key.fingerprint, limits, **lists)
         self.addCleanup(self.finish, end)

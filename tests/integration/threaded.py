@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 
-from .programs import LOOPBACK
+from tests.integration.programs import LOOPBACK
 
 
 class ThreadedServer:

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from .marks import Follower, marked
-from .person import Person
-from .programs import wait_for
+from tests.integration.marks import Follower, marked
+from tests.integration.person import Person
+from tests.integration.programs import wait_for
 
 MIB = 2**20
 PIECE = 64 * 1024  # B

@@ -1,4 +1,4 @@
-"""Tests of `tower.nodes.clusters` and `tower.nodes.nodecluster`; lists of nodes fail, so nothing connects."""
+"""Tests of `tower.nodes.clusters` and `tower.nodes.cluster`; lists of nodes fail, so nothing connects."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.test_control import NOW
-from tower.budget import Budget
-from tower.cluster import Cluster
+from tests.control.test_followers import NOW
 from tower.clusters import Clusters
-from tower.conch.clientkey import KeyUnusable
-from tower.conch.timers import Wheel
+from tower.clusters.cluster import Cluster
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.access import MemberAccesses
+from tower.kube.status import StatusError
+from tower.net.budget import Budget
+from tower.nodes.cluster import NodeServices
 from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
-from tower.nodes.node import Node
-from tower.nodes.nodecluster import Surroundings
-from tower.nodes.nodefiles import NodeFiles
-from tower.nodes.spec import SSHSpec
+from tower.nodes.record_files import NodeFiles
+from tower.nodes.ssh.client_key import KeyUnusable
+from tower.reactor.timers import Wheel
 from tower.store import MemoryStore
+from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
-from tower.vault import Vault
-from tower.web.status import Refusal
 
 ACCESS = KubeAccess("https://10.0.0.1:6443", insecure=True, token="of-beta")
 
@@ -58,10 +58,10 @@ class NodeClustersTests(SynchronousTestCase):
         self.clock = Clock()
         self.clock.advance(NOW)
         self.store = MemoryStore()
-        self.accesses = MemberAccesses(self.store, Vault(self.folder / "secrets.key"))
+        self.accesses = MemberCredentials(self.store, Vault(self.folder / "secrets.key"))
         self.clusters = Clusters(self.store, None, self.clock, self.accesses)
         self.tunnels = Tunnels(self.clock, self.clock.seconds)
-        around = Surroundings(
+        around = NodeServices(
             self.clock,
             None,
             Wheel(self.clock),
@@ -172,7 +172,7 @@ class NodeClustersTests(SynchronousTestCase):
             self.add()
             running = self.nodes.get("beta")
             assert running is not None
-            self.assertRaises(Refusal, running.gate.rewrite, asked, False)
+            self.assertRaises(StatusError, running.gate.rewrite, asked, False)
         self.assertEqual(warnings(events), [])
         cases: tuple[tuple[dict[str, Any], str], ...] = (
             ({"allowed_identities": ("system:monitoring",)}, "may act as system:monitoring (allowed"),

@@ -12,12 +12,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IAgent
 from zope.interface import alsoProvides
 
-from tests.nodes.test_listing import FakeAddress, FakeInstance
+from tests.nodes.test_node_sources import FakeAddress, FakeInstance
 from tower.cloud.interfaces import ISSHKeyLease
+from tower.clusters.node import Node
 from tower.errors import ConfigurationError
 from tower.nodes.dialer import NodeDialerOptions, _leasing, create_node_dialer
-from tower.nodes.listing import fixed_nodes
-from tower.nodes.node import Node
+from tower.nodes.node_sources import fixed_nodes
 
 
 class FakeInstances:

@@ -9,15 +9,14 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.muxes import KIND, MuxPair
-from tests.pipes import FakePipe
-from tests.sockets import client_context, server_context
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.connecting import ConnectFailed
-from tower.errors import ConfigurationError
+from tests.fakes.muxes import KIND, MuxPair
+from tests.fakes.pipes import FakePipe
+from tests.fakes.sockets import client_context, server_context
+from tower.clusters.node import Node
+from tower.errors import ConfigurationError, StreamRefused, TunnelLost
+from tower.net.connecting import ConnectFailed
+from tower.net.tls.session import TLSEnded, TLSSession
 from tower.nodes.health import TIMEOUT, Unhealthy, kubelet_health, member_health
-from tower.nodes.node import Node
-from tower.tls import TLSEnded, TLSSession
 
 
 class FakeTunnel:

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.clientkey import KeyUnusable, check_owner
 from tower.errors import ConfigurationError
 from tower.nodes.keypair import KeyPairFiles
+from tower.nodes.ssh.client_key import KeyUnusable, check_owner
 
 
 class KeyCase(SynchronousTestCase):

@@ -6,12 +6,12 @@ from twisted.internet.defer import Deferred
 from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
 from zope.interface import implementer
 
-from tests.nodes.tunnelers import LINE, TunnelerCase
+from tests.fakes.tunnelers import LINE, TunnelerCase
 from tower.cloud.errors import NotImplementedByCloud
-from tower.conch.nodetunnels import NoTunnels
+from tower.clusters.node import Node
 from tower.errors import ClusterUnreachable, ConfigurationError
-from tower.nodes.node import Node
 from tower.nodes.tunneler import SSHTunneler, TunnelSyncUnhealthy, cut_user
+from tower.nodes.tunnels.tunnels import NoTunnels
 
 
 @implementer(ILogObserver)

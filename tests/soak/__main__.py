@@ -29,7 +29,7 @@ from tests.integration.relay import Relay
 from tests.integration.sshd import Sshd, write_key
 from tests.soak.growth import Samples
 from tests.soak.people import DEEDS, Deed, Unavailable, User, Wrong
-from tower.pki import self_signed
+from tower.trust.pki import self_signed
 
 #: The cluster whose tunnel is cut again and again, and those in which nothing may fail: one has an old agent,
 #: one has none, but nodes, of which one comes and goes.

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from tests.integration.person import Person
 from tests.soak.content import digest, pieces
-from tower.conch.nodetunnels import GRACE
+from tower.nodes.tunnels.tunnels import GRACE
 
 #: Nothing takes longer than this without being an error, s.
 PATIENCE = 40.0

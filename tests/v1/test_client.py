@@ -9,12 +9,11 @@ from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.keys import Key
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.pairs import Mux, Pair, Wire
-from tests.v1.proxies import ACCEPTED, ECDSA_KEY, EMPTY_FAILURE, OLD_KEY, OldProxyEnd, Reply, refusal
-from tower.conch.keys import KeyPair
-from tower.conch.requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
-from tower.conch.tended import PeerDead
-from tower.conch.transport import HostKeyMismatch
+from tests.fakes.ssh_pairs import Mux, Pair, Wire
+from tests.fakes.v1_proxies import ACCEPTED, ECDSA_KEY, EMPTY_FAILURE, OLD_KEY, OldProxyEnd, Reply, refusal
+from tower.conch.connection.global_requests import MSG_REQUEST_FAILURE, MSG_REQUEST_SUCCESS
+from tower.conch.connection.liveness import PeerDead
+from tower.conch.transport.keys import KeyPair
 from tower.errors import PeerError
 from tower.v1.client import (
     CONFIG_TIMEOUT,
@@ -24,6 +23,7 @@ from tower.v1.client import (
     V1Proxy,
 )
 from tower.v1.config import AgentConfig
+from tower.v2.transport import HostKeyMismatch
 
 CONFIG = AgentConfig(
     version="1", name="alpha", token="t0ken-of-alpha", kubernetes="10.0.0.1:6443", bearer=b"b3arer-of-alpha"

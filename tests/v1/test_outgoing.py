@@ -9,13 +9,14 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
-from tests.test_outgoing import FakeIncoming
-from tower.conch.opening import Incoming
-from tower.connecting import ConnectFailed
+from tests.fakes.pipes import FakePipe
+from tests.member.test_outgoing import FakeIncoming
+from tower.conch.connection.channel_open import Incoming
+from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Address
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import Address, Registration
+from tower.v1.registration import Registration
 
 REGISTRATION = Registration(
     AgentConfig(
@@ -34,7 +35,7 @@ class V1OutgoingTests(SynchronousTestCase):
         self.dialling = self.outgoing.for_tunnel(REGISTRATION)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
-        """Be `tower.connecting.connect`."""
+        """Be `tower.net.connecting.connect`."""
         self.asked.append((host, port, options))
         self.dialled.append(Deferred())
         return self.dialled[-1]

@@ -9,13 +9,14 @@ from typing import Any
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.web.test_pinning import family, pem
+from tests.net.tls.test_ca_pinning import family, pem
 from tower import __version__
 from tower.errors import ConfigurationError
-from tower.member import Member
-from tower.pki import pem_of_key
+from tower.kube.apiserver import APIServer
+from tower.trust.pki import pem_of_key
+from tower.tunnels.targets import KUBESPHERE_SERVICE, Address
 from tower.v1.config import AgentConfig
-from tower.v1.registration import KUBESPHERE_SERVICE, Address, Registrar
+from tower.v1.registration import Registrar
 
 KUBESPHERE = Address(*KUBESPHERE_SERVICE)
 
@@ -52,7 +53,7 @@ class RegistrarTests(SynchronousTestCase):
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         }
         path = self.write("kubeconfig", yaml.safe_dump(content).encode())
-        return Registrar(Member.from_kubeconfig(path, service), "alpha", "t0ken", KUBESPHERE)
+        return Registrar(APIServer.from_kubeconfig(path, service), "alpha", "t0ken", KUBESPHERE)
 
     def config(self, *arguments: Any, **options: Any) -> AgentConfig:
         """Return what is sent."""

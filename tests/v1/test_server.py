@@ -6,13 +6,13 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.v1.pairs import GOOD, TOKEN, TOKEN_ID, OldPair
-from tower.conch.limits import HandshakeTimeout, Limits
-from tower.conch.requests import RequestRefused
-from tower.conch.tended import PeerDead
-from tower.conch.transport import NotLetIn
+from tests.fakes.v1_pairs import GOOD, TOKEN, TOKEN_ID, OldPair
+from tower.conch.connection.global_requests import RequestRefused
+from tower.conch.connection.liveness import PeerDead
+from tower.conch.transport.limits import HandshakeTimeout, TransportLimits
 from tower.v1.config import SERVER_VERSION, AgentConfig
 from tower.v1.server import V1Agent
+from tower.v2.transport import NotLetIn
 
 
 class RegistrationTests(SynchronousTestCase):
@@ -175,7 +175,7 @@ class AuthenticationTests(SynchronousTestCase):
 
     def test_a_password(self) -> None:
         """Only the empty password of nobody is taken, and nobody may try for ever."""
-        pair = OldPair(limits=Limits(tries=3))
+        pair = OldPair(limits=TransportLimits(tries=3))
         pair.client.asks.passwords = [b"one", b"two", b"three", b""]
         pair.connect()
         self.assertIn(pair.server, pair.lost)

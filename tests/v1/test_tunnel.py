@@ -9,13 +9,13 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipes import FakePipe
-from tests.v1.pairs import GOOD, TOKEN_ID
-from tower.conch.opening import StreamRefused
-from tower.v1.credential import MemberCredential
+from tests.fakes.pipes import FakePipe
+from tests.fakes.v1_pairs import GOOD, TOKEN_ID
+from tower.errors import StreamRefused
+from tower.kube.status import StatusError
+from tower.v1.member_credential import MemberCredential
 from tower.v1.server import V1Agent
 from tower.v1.tunnel import V1Tunnel
-from tower.web.status import Refusal
 
 HEAD = b"GET /api/v1/pods HTTP/1.1\r\n"
 JANE = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\n"
@@ -143,7 +143,7 @@ class V1TunnelTests(SynchronousTestCase):
             HEAD + b"Impersonate-User: jane\r\nImpersonate-Group: system:masters\r\n" + REST,
             HEAD + JANE + b"Authorization: Bearer other\r\n" + REST,
         ):
-            with self.assertRaises(Refusal) as caught:
+            with self.assertRaises(StatusError) as caught:
                 rewritten(self.tunnel, head, False)
             self.assertEqual(caught.exception.code, 403)
             self.assertNotIn("bearer-of-alpha", str(caught.exception))

@@ -8,21 +8,22 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.tunnels import MemoryPipe
-from tests.receivers import Recorder
-from tests.v1.proxies import ACCEPTED, OldProxyEnd, Reply, refusal
-from tower.budget import Budget
-from tower.conch.channel import Channel
-from tower.conch.tunnel import Tunnel
-from tower.connection import Connection
+from tests.fakes.receivers import Recorder
+from tests.fakes.tunnel_pairs import MemoryPipe
+from tests.fakes.v1_proxies import ACCEPTED, OldProxyEnd, Reply, refusal
+from tower.conch.connection.channel import Channel
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
+from tower.net.budget import Budget
+from tower.net.connection import Connection
+from tower.tunnels.targets import Address
 from tower.v1.client import RegistrationRefused, RegistrationUnanswered
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
-from tower.v1.registration import Address, Registrar, Registration
+from tower.v1.registration import Registrar, Registration
 from tower.v1.uplink import EitherUplink, NeedsHostKey, V1Uplink
-from tower.web.dial import Dialer, DialFailed, NotSpoken
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.frames import FrameReader, FrameWriter
 
 NOW = 1_800_000_000.0  # s since the epoch
 API_SERVER = b"10.0.0.1:6443"
@@ -89,15 +90,15 @@ class V1UplinkTests(SynchronousTestCase):
         self.near.other, self.far.other = self.far, self.near
 
     def connect_there(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
-        """Be `tower.connecting.connect`."""
+        """Be `tower.net.connecting.connect`."""
         self.dialled.append(Deferred())
         return self.dialled[-1]
 
-    def proxy(self, reply: Reply = ACCEPTED) -> tuple[OldProxyEnd, Tunnel]:
+    def proxy(self, reply: Reply = ACCEPTED) -> tuple[OldProxyEnd, SSHTunnel]:
         """Have an old proxy there; its end of the tunnel carries streams from authentication on."""
         self.dialer.answers["kubesphere-v1"] = succeed((self.near, b""))
         ssh = OldProxyEnd(self.clock, reply)
-        tunnel = Tunnel(
+        tunnel = SSHTunnel(
             self.clock, self.far, ssh, FrameReader(from_client=True), FrameWriter(to_server=False)
         )
         tunnel.start()
@@ -162,7 +163,7 @@ class V1UplinkTests(SynchronousTestCase):
         self.assertEqual(tunnel.streams, 1)
         self.over()
 
-    def failed(self, connected: Deferred[Tunnel], kind: type[Exception]) -> str:
+    def failed(self, connected: Deferred[SSHTunnel], kind: type[Exception]) -> str:
         """Return why there is no tunnel; hole 12: nothing is left of it."""
         self.pump()
         text = str(self.failureResultOf(connected, kind).value)

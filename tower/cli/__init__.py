@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .command import main
+from tower.cli.command import main
 
 __all__ = ["main"]

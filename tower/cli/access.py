@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from . import output
-from .client import GROUP_PATH, Client, quoted
-from .clusters import TABLE_ACCEPT, call_cluster
-from .errors import CallFailed, CommandFailed
+from tower.cli import output
+from tower.cli.client import GROUP_PATH, TowerClient, quoted
+from tower.cli.clusters import TABLE_ACCEPT, call_cluster
+from tower.cli.errors import CallFailed, CommandFailed
 
 
-def kubeconfig(client: Client, options: argparse.Namespace) -> str:
+def kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     """Print a kubeconfig for one user of one cluster."""
     return str(
         request_kubeconfig(
@@ -26,7 +26,7 @@ def kubeconfig(client: Client, options: argparse.Namespace) -> str:
     ).rstrip("\n")
 
 
-def admin_kubeconfig(client: Client, options: argparse.Namespace) -> str:
+def admin_kubeconfig(client: TowerClient, options: argparse.Namespace) -> str:
     """Print a kubeconfig for an administrator of Tower, to be used on another machine."""
     spec = {"user": options.user, "auth": options.auth, **({"ttl": options.ttl} if options.ttl else {})}
     body = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig", "spec": spec}
@@ -35,7 +35,7 @@ def admin_kubeconfig(client: Client, options: argparse.Namespace) -> str:
 
 
 def request_kubeconfig(
-    client: Client, name: str, *, user: str, groups: list[str], ttl: str | None, via: str, auth: str
+    client: TowerClient, name: str, *, user: str, groups: list[str], ttl: str | None, via: str, auth: str
 ) -> dict[str, Any]:
     """Have a credential issued; return the status: `kubeconfig`, `credential` (its id), when it ends."""
     spec: dict[str, Any] = {"user": user, "groups": groups, "via": via, "auth": auth}
@@ -46,7 +46,7 @@ def request_kubeconfig(
     return status
 
 
-def list_credentials(client: Client, options: argparse.Namespace) -> str:
+def list_credentials(client: TowerClient, options: argparse.Namespace) -> str:
     """Show the credentials that were issued and have not expired."""
     query = {"fieldSelector": f"spec.cluster={options.cluster}"} if options.cluster else None
     path = f"{GROUP_PATH}/credentials"
@@ -58,7 +58,7 @@ def list_credentials(client: Client, options: argparse.Namespace) -> str:
     return output.as_json(answer) if options.output == "json" else output.as_yaml(answer)
 
 
-def revoke_credential(client: Client, options: argparse.Namespace) -> str:
+def revoke_credential(client: TowerClient, options: argparse.Namespace) -> str:
     """Take a credential back; what runs with it ends at once."""
     try:
         client.call("DELETE", f"{GROUP_PATH}/credentials/{quoted(options.id)}")

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import tower
-
-from . import access, clusters, joining, nodes
-from .manifest import IMAGE
+from tower.cli import access, clusters, join, ssh_flags
+from tower.cli.manifest import IMAGE
 
 _EPILOG = """
 Tower's API is found in the state directory of a proxy that runs on this machine (--state-dir), or by an
@@ -139,7 +138,7 @@ def _clusters(commands: Commands[Parser]) -> None:
                 help="the cluster's own port, such as the one it had at another proxy (default: a free one)",
             )
         if name in ("add", "set"):
-            nodes.add_arguments(command)
+            ssh_flags.add_arguments(command)
         if name == "forget-host-key":
             command.add_argument("node", metavar="NODE", help="its name, its host, or host:port")
         if name == "revoke":
@@ -154,7 +153,7 @@ def _clusters(commands: Commands[Parser]) -> None:
 
 
 def _join(commands: Commands[Parser]) -> None:
-    join = _command(
+    command = _command(
         commands,
         "join",
         "print the line that starts a cluster's agent",
@@ -163,28 +162,28 @@ def _join(commands: Commands[Parser]) -> None:
         "unmodified KubeSphere Tower agent.  That agent has no key: its token does not expire, is visible "
         "to anyone who can see its command line, and is in its log.",
     )
-    join.add_argument("name", metavar="NAME", help="name of the cluster")
-    join.add_argument(
+    command.add_argument("name", metavar="NAME", help="name of the cluster")
+    command.add_argument(
         "--protocol",
         choices=("v2", "v1"),
         default="v2",
         help="Tower's own agent, or the one of KubeSphere Tower (default: %(default)s)",
     )
-    join.add_argument("--ttl", metavar="T", help="v2: how long the token works (default: 1h)")
-    join.add_argument(
+    command.add_argument("--ttl", metavar="T", help="v2: how long the token works (default: 1h)")
+    command.add_argument(
         "--uses", metavar="N", type=_count, help="v2: how many agents may join with it (default: 1)"
     )
-    join.add_argument(
+    command.add_argument(
         "--token-file",
         metavar="F",
         help="v1: import the token in F (- is standard input), so that agents that have it need no change",
     )
-    join.add_argument(
+    command.add_argument(
         "--ca-file",
         metavar="F",
         help="v1: write this proxy's CA to F, and have the agent use https and verify the proxy by F",
     )
-    join.add_argument(
+    command.add_argument(
         "--format",
         choices=("command", "env", "manifest"),
         default="command",
@@ -192,8 +191,8 @@ def _join(commands: Commands[Parser]) -> None:
         "environment; manifest (v1 only): objects for kubectl apply, with https and the CA "
         "(default: %(default)s)",
     )
-    join.add_argument("--image", metavar="I", help=f"v1: image in the manifest (default: {IMAGE})")
-    join.set_defaults(run=joining.join)
+    command.add_argument("--image", metavar="I", help=f"v1: image in the manifest (default: {IMAGE})")
+    command.set_defaults(run=join.join)
 
 
 def _kubeconfig(commands: Commands[Parser]) -> None:

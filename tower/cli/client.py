@@ -11,11 +11,10 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import tower
-from tower.kube.access import bearer_token, server_address, tls_context
+from tower.cli.errors import CallFailed, CommandFailed
+from tower.kube.connection_settings import bearer_token, server_address, tls_context
 from tower.kube.kubeconfig import KubeAccess
-from tower.web.serverurl import ServerURL, find_proxy
-
-from .errors import CallFailed, CommandFailed
+from tower.net.proxy_environment import ServerURL, find_proxy
 
 GROUP_PATH = "/apis/cluster.kubesphere.io/v1alpha1"
 TIMEOUT = 30.0  # s, for each wait on the network
@@ -24,7 +23,7 @@ ANSWER_LIMIT = 64 << 20  # B
 Connect = Callable[[], http.client.HTTPConnection]
 
 
-class Client:
+class TowerClient:
     """Calls the API that a kubeconfig leads to.
 
     :param connect: opens a connection; a test gives its own.

@@ -6,12 +6,11 @@ import argparse
 import re
 from typing import Any
 
-from tower.web.table import TABLES
-
-from . import nodes, output
-from .client import GROUP_PATH, Client, quoted
-from .errors import CallFailed, CommandFailed
-from .nodeview import node_facts, node_tables
+from tower.cli import output, ssh_flags
+from tower.cli.client import GROUP_PATH, TowerClient, quoted
+from tower.cli.errors import CallFailed, CommandFailed
+from tower.cli.ssh_view import node_facts, node_tables
+from tower.web.api.table import TABLES
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MERGE = "application/merge-patch+json"
@@ -37,8 +36,8 @@ def cluster_path(name: str, below: str = "") -> str:
     return f"{GROUP_PATH}/clusters/{name}{below}"
 
 
-def call_cluster(client: Client, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
-    """Call the API about one cluster; see `Client.call`.
+def call_cluster(client: TowerClient, method: str, name: str, below: str = "", **more: Any) -> dict[str, Any]:
+    """Call the API about one cluster; see `TowerClient.call`.
 
     :raise CommandFailed: one that is not there is named, and how to find those that are.
     """
@@ -54,7 +53,7 @@ def call_cluster(client: Client, method: str, name: str, below: str = "", **more
         raise
 
 
-def add(client: Client, options: argparse.Namespace) -> str:
+def add(client: TowerClient, options: argparse.Namespace) -> str:
     """Make a cluster known to the proxy."""
     connection = _connection(options)
     body = {
@@ -64,7 +63,7 @@ def add(client: Client, options: argparse.Namespace) -> str:
         "spec": {"enable": True, "connection": connection},
     }
     try:
-        with nodes.told_by_flag():
+        with ssh_flags.told_by_flag():
             client.call("POST", f"{GROUP_PATH}/clusters", body)
     except CallFailed as e:
         if e.reason == "AlreadyExists":
@@ -80,7 +79,7 @@ def add(client: Client, options: argparse.Namespace) -> str:
 
 def _connection(options: argparse.Namespace) -> dict[str, Any]:
     """Return ``spec.connection`` of a new cluster."""
-    given = nodes.given_flags(options)
+    given = ssh_flags.given_flags(options)
     if options.type == "proxy" and given:
         raise CommandFailed(f"--{given[0]} is for clusters of type ssh: leave it out, or add --type ssh")
     if options.type == "ssh":
@@ -90,25 +89,25 @@ def _connection(options: argparse.Namespace) -> dict[str, Any]:
                 f"--type ssh needs {' and '.join(', '.join(missing).rsplit(', ', 1))}: "
                 "'tower cluster add --help' says what they are"
             )
-    connection: dict[str, Any] = {"type": options.type, **nodes.connection(options, is_new=True)}
+    connection: dict[str, Any] = {"type": options.type, **ssh_flags.connection(options, is_new=True)}
     if options.port is not None:
         connection["kubernetesAPIServerPort"] = options.port
     return connection
 
 
-def change(client: Client, options: argparse.Namespace) -> str:
+def change(client: TowerClient, options: argparse.Namespace) -> str:
     """Change how the nodes of a cluster of type ssh are reached."""
-    said = nodes.connection(options)
+    said = ssh_flags.connection(options)
     if not said:
         raise CommandFailed("nothing to change: 'tower cluster set --help' shows the flags")
     if "ssh" in said:
-        said["ssh"] = nodes.with_one_source(said["ssh"])
-    with nodes.told_by_flag():
+        said["ssh"] = ssh_flags.with_one_source(said["ssh"])
+    with ssh_flags.told_by_flag():
         call_cluster(client, "PATCH", options.name, body={"spec": {"connection": said}}, content=_MERGE)
     return f"cluster {options.name} changed"
 
 
-def list_all(client: Client, options: argparse.Namespace) -> str:
+def list_all(client: TowerClient, options: argparse.Namespace) -> str:
     """Show all clusters."""
     path = f"{GROUP_PATH}/clusters"
     if options.output in ("table", "wide"):
@@ -124,7 +123,7 @@ def list_all(client: Client, options: argparse.Namespace) -> str:
     return _structured(answer, options.output)
 
 
-def show(client: Client, options: argparse.Namespace) -> str:
+def show(client: TowerClient, options: argparse.Namespace) -> str:
     """Show one cluster."""
     cluster = call_cluster(client, "GET", options.name)
     if options.output != "table":
@@ -138,30 +137,30 @@ def show(client: Client, options: argparse.Namespace) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def enable(client: Client, options: argparse.Namespace) -> str:
+def enable(client: TowerClient, options: argparse.Namespace) -> str:
     """Let a cluster be used again."""
     return _switch(client, options.name, on=True)
 
 
-def disable(client: Client, options: argparse.Namespace) -> str:
+def disable(client: TowerClient, options: argparse.Namespace) -> str:
     """Cut a cluster off, and keep its record."""
     return _switch(client, options.name, on=False)
 
 
-def remove(client: Client, options: argparse.Namespace) -> str:
+def remove(client: TowerClient, options: argparse.Namespace) -> str:
     """Forget a cluster, its agents' keys and its users' credentials."""
     call_cluster(client, "DELETE", options.name)
     return f"cluster {options.name} removed"
 
 
-def agents(client: Client, options: argparse.Namespace) -> str:
+def agents(client: TowerClient, options: argparse.Namespace) -> str:
     """Show what lets agents into a cluster, and its live tunnels."""
     if options.output == "table":
         return _agents(client, options.name)
     return _structured(call_cluster(client, "GET", options.name, "/agents"), options.output)
 
 
-def revoke(client: Client, options: argparse.Namespace) -> str:
+def revoke(client: TowerClient, options: argparse.Namespace) -> str:
     """Take an agent's key or a token back; its tunnels end at once."""
     name, fingerprint = options.name, options.fingerprint
     try:
@@ -180,7 +179,7 @@ def fingerprint_segment(fingerprint: str) -> str:
     return fingerprint.replace("+", "-").replace("/", "_")
 
 
-def forget_host_key(client: Client, options: argparse.Namespace) -> str:
+def forget_host_key(client: TowerClient, options: argparse.Namespace) -> str:
     """Have a node's next host key learned anew."""
     name, node = options.name, options.node
     call_cluster(client, "DELETE", name, f"/hostkeys/{quoted(node.translate(_BRACKETS))}")
@@ -190,7 +189,7 @@ def forget_host_key(client: Client, options: argparse.Namespace) -> str:
     )
 
 
-def _switch(client: Client, name: str, *, on: bool) -> str:
+def _switch(client: TowerClient, name: str, *, on: bool) -> str:
     call_cluster(client, "PATCH", name, body={"spec": {"enable": on}}, content=_MERGE)
     return f"cluster {name} {'enabled' if on else 'disabled'}"
 
@@ -219,7 +218,7 @@ def _conditions(cluster: dict[str, Any]) -> str:
     return output.columns(("Condition", "Status", "Since", "Reason", "Message"), rows) if rows else ""
 
 
-def _agents(client: Client, name: str) -> str:
+def _agents(client: TowerClient, name: str) -> str:
     return output.table(
         call_cluster(client, "GET", name, "/agents", accept=TABLE_ACCEPT),
         empty=f"no agent has joined cluster {name} yet: 'tower join {name}' prints the line to run",

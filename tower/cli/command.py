@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import tower
+from tower.cli.arguments import parser
+from tower.cli.client import TowerClient
+from tower.cli.errors import CallFailed, CommandFailed
 from tower.errors import ConfigurationError, TowerError
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
-
-from .arguments import parser
-from .client import Client
-from .errors import CallFailed, CommandFailed
 
 #: Where a running proxy keeps its administrator's kubeconfig, in its state directory.
 ADMIN_KUBECONFIG = "admin.kubeconfig"
@@ -23,7 +22,7 @@ ADMIN_KUBECONFIG = "admin.kubeconfig"
 
 def main(
     argv: Sequence[str] | None = None,
-    client: Callable[[KubeAccess], Client] = Client,
+    client: Callable[[KubeAccess], TowerClient] = TowerClient,
     environ: Mapping[str, str] = os.environ,
 ) -> int:
     """Run the command; return its exit code.
@@ -47,16 +46,16 @@ def main(
     return 0
 
 
-def _run(options: argparse.Namespace, client: Callable[[KubeAccess], Client]) -> str:
+def _run(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
     if "version" in options:
         return _version(options, client)
     access = find_access(options)
     if "forward" in options:
-        from .forward import forward  # Twisted's reactor is for this command alone
+        from tower.cli.forward import forward  # Twisted's reactor is for this command alone
 
         forward(client(access), options)
         return ""
-    run: Callable[[Client, argparse.Namespace], str] = options.run
+    run: Callable[[TowerClient, argparse.Namespace], str] = options.run
     return run(client(access), options)
 
 
@@ -83,7 +82,7 @@ def find_access(options: argparse.Namespace) -> KubeAccess:
         raise
 
 
-def _version(options: argparse.Namespace, client: Callable[[KubeAccess], Client]) -> str:
+def _version(options: argparse.Namespace, client: Callable[[KubeAccess], TowerClient]) -> str:
     text = f"tower {tower.__version__}"
     if options.client or not (options.kubeconfig or options.state_dir):
         return text

@@ -16,21 +16,20 @@ from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.threads import deferToThreadPool
 
+from tower.cli.access import request_kubeconfig
+from tower.cli.client import GROUP_PATH, TowerClient, quoted
+from tower.cli.clusters import cluster_path
+from tower.cli.errors import CommandFailed
+from tower.cli.streams import Forwarder
 from tower.escaping import escaped
 from tower.kube.kubeconfig import KubeAccess
-from tower.listening import listen
-from tower.web.streamclient import Way, dial, way_of
-
-from .access import request_kubeconfig
-from .client import GROUP_PATH, Client, quoted
-from .clusters import cluster_path
-from .errors import CommandFailed
-from .streams import Forwarder
+from tower.net.listening import listen
+from tower.streamclient import FrontDoorAddress, dial, way_of
 
 EARLY = 300.0  # s before its end that a credential is renewed
 
 
-class Credential:
+class ForwardCredential:
     """What opens the streams: a file that is for the cluster, or a token that is asked for and renewed.
 
     :param in_thread: calls something that blocks, in a thread.
@@ -39,11 +38,11 @@ class Credential:
 
     def __init__(
         self,
-        client: Client,
+        client: TowerClient,
         name: str,
         target: str,
         user: str,
-        in_thread: Callable[[Callable[[], Way]], Deferred[Way]],
+        in_thread: Callable[[Callable[[], FrontDoorAddress]], Deferred[FrontDoorAddress]],
         epoch: Callable[[], float],
     ) -> None:
         self._client = client
@@ -52,7 +51,7 @@ class Credential:
         self._name = name
         self._target = target
         self._user = user
-        self._current: Way | None = None
+        self._current: FrontDoorAddress | None = None
         self._asking = DeferredLock()
         self._issued: list[str] = []
 
@@ -67,7 +66,7 @@ class Credential:
         else:
             self._current = self._ask()
 
-    def way(self) -> Deferred[Way]:
+    def way(self) -> Deferred[FrontDoorAddress]:
         """Return the way, renewed if the credential in it is about to end."""
         return self._asking.run(self._good_way)
 
@@ -76,17 +75,17 @@ class Credential:
         for credential in self._issued:
             self._client.call("DELETE", f"{GROUP_PATH}/credentials/{quoted(credential)}")
 
-    def _good_way(self) -> Deferred[Way]:
+    def _good_way(self) -> Deferred[FrontDoorAddress]:
         current = self._current
         if current is not None and (current.until is None or current.until - self._epoch() > EARLY):
             return succeed(current)
         return self._in_thread(self._ask).addCallback(self._renewed)
 
-    def _renewed(self, way: Way) -> Way:
+    def _renewed(self, way: FrontDoorAddress) -> FrontDoorAddress:
         self._current = way
         return way
 
-    def _ask(self) -> Way:
+    def _ask(self) -> FrontDoorAddress:
         cluster_path(self._name)
         status = request_kubeconfig(
             self._client,
@@ -114,7 +113,7 @@ class Credential:
         return way_of(access, f"{url.path}/clusters/{self._name}", self._target, until)
 
 
-def forward(client: Client, options: argparse.Namespace) -> None:
+def forward(client: TowerClient, options: argparse.Namespace) -> None:
     """Carry connections until Ctrl-C.
 
     :raise CommandFailed: it cannot begin; later failures are told on standard error.
@@ -124,7 +123,7 @@ def forward(client: Client, options: argparse.Namespace) -> None:
     reactor: Any = installed
     host, port = options.listen
     what = f"{options.name}/{options.target}"
-    credential = Credential(
+    credential = ForwardCredential(
         client,
         options.name,
         options.target,

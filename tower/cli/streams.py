@@ -8,10 +8,10 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-from tower.connection import Connection
 from tower.errors import TowerError
-from tower.pipes import Pipe, join
-from tower.web.streamclient import Way, open_stream
+from tower.net.connection import Connection
+from tower.net.pipes import Pipe, join
+from tower.streamclient import FrontDoorAddress, open_stream
 
 
 class Local:
@@ -72,8 +72,8 @@ class Forwarder:
 
     def __init__(
         self,
-        way: Callable[[], Deferred[Way]],
-        dial: Callable[[Way], Deferred[Connection]],
+        way: Callable[[], Deferred[FrontDoorAddress]],
+        dial: Callable[[FrontDoorAddress], Deferred[Connection]],
         say: Callable[[str], None],
         clock: Any,
     ) -> None:
@@ -83,7 +83,7 @@ class Forwarder:
         self._clock = clock
 
     def accept(self, connection: Pipe) -> Local:
-        """Take a new connection; see `tower.listening.listen`."""
+        """Take a new connection; see `tower.net.listening.listen`."""
         connection.receiver = local = Local(connection)  # now: all may be over before we return
         local.opening = Deferred.fromCoroutine(self._open(local)).addErrback(self._failed, local)
         return local

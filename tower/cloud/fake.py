@@ -7,7 +7,7 @@ In a test's own process it is a double whose answers are its attributes, and whi
     ...
     self.assertEqual(cloud.calls, ["list"])
 
-In other processes it is ``--cloud-provider fake --cloud-config FILE``; see `tower.cloud.fakefleet` for the
+In other processes it is ``--cloud-provider fake --cloud-config FILE``; see `tower.cloud.fake_fleet` for the
 file, which is read again for each call, so that a test can change it.
 
 It is upstream's fake, with three differences: it knows machines; it raises `InstanceNotFound` for what is not
@@ -24,10 +24,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from zope.interface import implementer
 
-from tower.cloud.configtext import ConfigText, read_config
+from tower.cloud.config.text import ConfigText, read_config
 from tower.cloud.errors import CloudError, InstanceNotFound
-from tower.cloud.fakefleet import Fleet, install_key, read_fleet
-from tower.cloud.fakenetwork import FakeNetwork
+from tower.cloud.fake_fleet import Fleet, install_key, read_fleet
+from tower.cloud.fake_network import FakeNetwork
 from tower.cloud.interfaces import (
     ICloudProvider,
     IClusters,
@@ -67,7 +67,7 @@ class FakeCloud:
     :ivar errors: raised by some calls, by the names that `calls` has.
     :ivar instance_id_errors: raised by `instance_id`, by the nodes' names.
     :ivar request_delay: before each answer to a recorded call, s.
-    :ivar authorized_keys: where keys are written, see `tower.cloud.fakefleet.install_key`; empty: nowhere.
+    :ivar authorized_keys: where keys are written, see `tower.cloud.fake_fleet.install_key`; empty: nowhere.
     :ivar read: returns what the configuration says now.
     :ivar network: routes and load balancers.
     :ivar calls: what was asked, in order.

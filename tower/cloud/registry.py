@@ -12,11 +12,11 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from tower.beneath import ANYWHERE, Files
-from tower.cloud.configtext import ConfigText, read_config
+from tower.cloud.config.text import ConfigText, read_config
 from tower.cloud.errors import CloudError, InstanceNotFound, NotImplementedByCloud
 from tower.cloud.interfaces import ICloudProvider
 from tower.errors import ConfigurationError
+from tower.files import ANYWHERE, Files
 
 __all__ = [
     "CloudProviders",

@@ -15,10 +15,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.web.iweb import IAgent
 
-from tower.cloud.answers import Answer, parse_date, what_it_says
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.exchange import BODY_LIMIT, CloudRequest, send
-from tower.cloud.verified import verifying_agent
+from tower.cloud.http.answer import Answer, parse_date, what_it_says
+from tower.cloud.http.exchange import BODY_LIMIT, CloudRequest, send
+from tower.net.verifying_agent import verifying_agent
 
 __all__ = ["BODY_LIMIT", "Answer", "CloudRequest", "CloudSession", "Sign"]
 
@@ -47,7 +47,7 @@ class CloudSession:
     :param attempts: most of them, for one request.
     :param deadline: for a request with all its attempts and waits, s.
     :param ca_file: authorities in PEM that verify the cloud; empty: the system's.
-    :param environ: may name an HTTP proxy on the way to the cloud; see `tower.cloud.ways`.
+    :param environ: may name an HTTP proxy on the way to the cloud; see `tower.net.proxied_endpoints`.
     :param now: returns the time of day, s since the epoch.
     :raise ConfigurationError: there are no authorities in *ca_file*, or a proxy that we cannot use.
     """

@@ -13,7 +13,7 @@ import attrs
 import yaml
 
 from tower.errors import ConfigurationError
-from tower.publishedkeys import refuse_published
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 
 #: Largest kubeconfig, or file it names, that is read, B.
 FILE_LIMIT = 4 << 20
@@ -21,8 +21,6 @@ FILE_LIMIT = 4 << 20
 #: Longest kubeconfig that was sent as YAML and is read, B: it takes a hundred times as long as JSON.
 YAML_LIMIT = 64 * 1024
 
-#: What to do about a server's CA whose private key is public.
-ANOTHER_CA = "give the server a certificate of another CA, and name that one here"
 
 #: What a user may bring that Tower cannot act on, and what to do instead.
 _UNSUPPORTED = {
@@ -71,7 +69,7 @@ def load_kubeconfig(path: str | Path, context: str | None = None) -> KubeAccess:
     :raise ConfigurationError: one line that names the file, the entry and the cure.
     """
     path = Path(path)
-    return _Reader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path).access(context)
+    return _KubeconfigReader(_read(path, f"kubeconfig {path}"), f"kubeconfig {path}", path).access(context)
 
 
 def read_kubeconfig(data: bytes, place: str = "kubeconfig") -> KubeAccess:
@@ -80,10 +78,10 @@ def read_kubeconfig(data: bytes, place: str = "kubeconfig") -> KubeAccess:
     :param place: what errors call it.
     :raise ConfigurationError: one line that names the entry and the cure.
     """
-    return _Reader(data, place, None).access(None)
+    return _KubeconfigReader(data, place, None).access(None)
 
 
-class _Reader:
+class _KubeconfigReader:
     """:param path: of the file, beside which those that it names are; None: it may name none."""
 
     def __init__(self, data: bytes, place: str, path: Path | None) -> None:
@@ -155,7 +153,7 @@ class _Reader:
         ca_data = self._data(cluster, key, place)
         if ca_data is not None:
             what = key if cluster.get(f"{key}-data") else f"{key} {cluster[key]}"
-            refuse_published(f"{self._place}: {what} of {place}", ca_data, ANOTHER_CA)
+            refuse_published(f"{self._place}: {what} of {place}", ca_data, ANOTHER_CA_CURE)
         return ca_data
 
     def _server(self, cluster: dict[str, Any], place: str) -> str:

@@ -10,16 +10,16 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from tower.cluster import Cluster, Condition
 from tower.clusters import Clusters
+from tower.clusters.cluster import Cluster, Condition
+from tower.clusters.node_status import SSHStatus
+from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ConfigurationError, NotFound
-from tower.nodes.kubelet import Kubelets
-from tower.nodes.metrics import Reading
-from tower.nodes.nodecluster import NodeCluster, Surroundings
-from tower.nodes.spec import SSHSpec
-from tower.nodes.status import SSHStatus
+from tower.nodes.cluster import NodeCluster, NodeServices
+from tower.nodes.kubelets import Kubelets
+from tower.nodes.tunnel_metrics import Reading
 from tower.nodes.tunneler import TunnelSyncUnhealthy
-from tower.records import Watch
+from tower.store.records import Watch
 
 #: How often `NodeClusters.look` is to be called, s.
 LOOK_PERIOD = 15.0
@@ -37,7 +37,7 @@ class NodeClusters(Service):
 
     _log = Logger()
 
-    def __init__(self, around: Surroundings, clusters: Clusters) -> None:
+    def __init__(self, around: NodeServices, clusters: Clusters) -> None:
         self._around = around
         self._clusters = clusters
         self._running: dict[str, NodeCluster] = {}

@@ -12,38 +12,38 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tower.budget import Budget
-from tower.clock import TimeOfDay
 from tower.cloud.interfaces import ICloudProvider, IInstances, ISSHKeyLease
 from tower.cloud.registry import init_cloud_provider
-from tower.conch.hostkeys import AnyHostKey, HostKeys
-from tower.conch.knownhosts import KnownHosts
-from tower.conch.nodeclient import CONNECT
-from tower.conch.nodeshared import HealthCheck
-from tower.conch.nodetunnel import Login, NodeTunnel
-from tower.conch.nodetunnels import NodeTunnels
-from tower.conch.timers import Wheel
-from tower.connecting import connect
+from tower.clusters.node import SSH_PORT, Node
+from tower.clusters.ssh_spec import ADDRESS_TYPES, KUBELET_PORT
 from tower.errors import ConfigurationError
-from tower.kube.kubeconfig import ANOTHER_CA, KubeAccess
-from tower.member import client_context
+from tower.files import read_plain
+from tower.kube.apiserver import client_context
+from tower.kube.kubeconfig import KubeAccess
+from tower.net.budget import Budget
+from tower.net.connecting import connect
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 from tower.nodes.health import kubelet_health
+from tower.nodes.http_agent import CONNECT as AGENT_CONNECT
+from tower.nodes.http_agent import NodeAgent
 from tower.nodes.keypair import KeyPairFiles
-from tower.nodes.kubelet import AUTHORITY_LIMIT
-from tower.nodes.listing import Lister, cloud_nodes
-from tower.nodes.node import SSH_PORT, Node
-from tower.nodes.nodeagent import CONNECT as AGENT_CONNECT
-from tower.nodes.nodeagent import NodeAgent
-from tower.nodes.spec import ADDRESS_TYPES, KUBELET_PORT
+from tower.nodes.kubelets import AUTHORITY_LIMIT
+from tower.nodes.node_sources import Lister, cloud_nodes
+from tower.nodes.ssh.client import CONNECT
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
+from tower.nodes.ssh.known_hosts import KnownHosts
 from tower.nodes.tunneler import SSHTunneler, cut_user
-from tower.plainfile import read_plain
-from tower.publishedkeys import refuse_published
+from tower.nodes.tunnels.interfaces import HealthCheck
+from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
+from tower.nodes.tunnels.tunnels import NodeTunnels
+from tower.reactor.clock import TimeOfDay
+from tower.reactor.timers import Wheel
 
 #: How much memory streams to nodes may borrow, B.
 BUDGET = 64 * 1024 * 1024
 
 InitCloud: TypeAlias = Callable[[str, str], ICloudProvider | None]
-#: See `tower.connecting.connect`.
+#: See `tower.net.connecting.connect`.
 Reach: TypeAlias = Callable[..., Deferred[Any]]
 
 _log = Logger()
@@ -56,7 +56,7 @@ class NodeDialerOptions:
     :ivar ssh_user: to log in at the nodes as.
     :ivar ssh_keyfile: his private key; made if there is none.
     :ivar ssh_port: of nodes for which nobody says another.
-    :ivar host_keys: how nodes prove who they are; a `tower.conch.hostkeys.HostKeys` may be given instead.
+    :ivar host_keys: how nodes prove who they are; a `tower.nodes.ssh.host_keys.HostKeys` may be given instead.
     :ivar known_hosts: OpenSSH's file.
     :ivar cloud_provider: lists the instances and installs the key; empty without one.
     :ivar cloud_config: its file; empty without one.
@@ -137,7 +137,7 @@ def _tunneler(
         lister = cloud_nodes(instances, options.address_types, options.ssh_port, clock=reactor)
     key = KeyPairFiles(options.ssh_keyfile)
     user = cut_user(options.ssh_user)
-    login = Login(user, key.private, host_keys or _host_keys(options))
+    login = NodeLogin(user, key.private, host_keys or _host_keys(options))
     day, wheel, budget = TimeOfDay(reactor), Wheel(reactor), Budget(BUDGET)
     dial = _leasing(partial(reach, reactor, timeout=CONNECT), instances, user, key)
 
@@ -167,7 +167,7 @@ def _context(options: NodeDialerOptions) -> ssl.SSLContext:
         authority = read_plain(file, AUTHORITY_LIMIT) if file else None
     except OSError as e:
         raise ConfigurationError(f"{file}: {e.strerror}") from e
-    refuse_published(file, authority or b"", ANOTHER_CA)
+    refuse_published(file, authority or b"", ANOTHER_CA_CURE)
     if options.insecure_skip_tls_verify:
         _log.warn("NOT SECURE: what nodes reach by https is believed to be what it says")
     return client_context(KubeAccess(file, authority, insecure=options.insecure_skip_tls_verify))

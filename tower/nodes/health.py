@@ -14,17 +14,17 @@ from urllib.parse import urlsplit
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TooLate
 
-from tower.conch.nodeshared import HealthCheck
-from tower.conch.opening import StreamRefused, TunnelLost
-from tower.conch.timers import within
-from tower.connecting import ConnectFailed
-from tower.errors import ConfigurationError, PeerError, TowerError
-from tower.nodes.kubeletplace import LOOPBACK, KubeletPlaces
-from tower.nodes.node import Node
-from tower.pipes import Pipe
-from tower.policy import Upstream, join_address
-from tower.resumption import Resumption
-from tower.tlshandshake import TLSHandshake
+from tower.clusters.node import Node
+from tower.errors import ConfigurationError, PeerError, StreamRefused, TowerError, TunnelLost
+from tower.kube.head_policy import Upstream
+from tower.net.addresses import join_address
+from tower.net.connecting import ConnectFailed
+from tower.net.pipes import Pipe
+from tower.net.tls.resumption import Resumption
+from tower.nodes.kubelet_address import LOOPBACK, KubeletPlaces
+from tower.nodes.tunnels.interfaces import HealthCheck
+from tower.reactor.timers import within
+from tower.tunnels.tls_handshake import TLSHandshake
 
 #: How long one look may take, s; less than what a list allows for it, so that it can say what was wrong.
 TIMEOUT = 8.0
@@ -66,7 +66,7 @@ class Dialler(Protocol):
 
 
 class Gate(Protocol):
-    """What is needed of `tower.nodes.gate.Gate`."""
+    """What is needed of `tower.nodes.apiserver.MemberAPIServer`."""
 
     def upstream(self) -> Upstream:
         """Return what heads need."""
@@ -118,7 +118,7 @@ class _EachTimeAnew(Resumption):
 _EACH_TIME_ANEW = _EachTimeAnew()
 
 
-class _Answer:
+class _HealthAnswer:
     """The receiver of a pipe on which a question was asked.
 
     :ivar code: fires with the status of the answer.
@@ -171,7 +171,7 @@ async def _code(pipe: Pipe, path: bytes, host_line: bytes) -> int:
 
     :raise Unhealthy: there was no answer.
     """
-    answer = _Answer(pipe)
+    answer = _HealthAnswer(pipe)
     pipe.receiver = answer
     pipe.send(
         b"GET %b HTTP/1.1\r\n%bUser-Agent: tower-proxy\r\nAccept: */*\r\nConnection: close\r\n\r\n"

@@ -25,10 +25,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.logger import Logger
 
-from tower.beneath import ANYWHERE, Files
-from tower.conch.clientkey import ClientKey, KeyUnusable
 from tower.errors import ConfigurationError
-from tower.plainfile import read_plain
+from tower.files import ANYWHERE, Files, read_plain
+from tower.nodes.ssh.client_key import ClientKey, KeyUnusable
 
 #: Kinds of keys that are made; any kind that `ClientKey` knows is used.
 Kind: TypeAlias = Literal["ed25519", "rsa"]

@@ -11,12 +11,11 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.logger import Logger
 
 from tower.cloud.errors import NotImplementedByCloud
-from tower.conch.nodeplace import words
-from tower.conch.nodetunnels import HEALTH_PERIOD, NodeTunnels
-from tower.errors import ClusterUnreachable, ConfigurationError, TowerError
-from tower.nodes.node import Node
-from tower.nodes.status import SSHStatus
-from tower.nodes.until import Until
+from tower.clusters.node import Node
+from tower.clusters.node_status import SSHStatus
+from tower.errors import ClusterUnreachable, ConfigurationError, TowerError, one_line
+from tower.nodes.tunnels.tunnels import HEALTH_PERIOD, NodeTunnels
+from tower.reactor.repeating import RepeatingTask
 
 #: How often the nodes are listed, and how long one listing may take, s.
 SYNC_PERIOD = 15.0
@@ -120,10 +119,10 @@ class SSHTunneler(MultiService):
         self._key_lags_since: float | None = None
         self._list_error = self._key_error = ""
         self._listed: frozenset[str] | None = None
-        self._installing = Until(clock, INSTALL_PERIOD, self._install_key, INSTALL_TIMEOUT)
-        self._syncing = Until(clock, SYNC_PERIOD, self._sync, SYNC_TIMEOUT)
+        self._installing = RepeatingTask(clock, INSTALL_PERIOD, self._install_key, INSTALL_TIMEOUT)
+        self._syncing = RepeatingTask(clock, SYNC_PERIOD, self._sync, SYNC_TIMEOUT)
         for timer in (
-            Until(clock, HEALTH_PERIOD, self._check, HEALTH_PERIOD),
+            RepeatingTask(clock, HEALTH_PERIOD, self._check, HEALTH_PERIOD),
             self._installing,
             self._syncing,
         ):
@@ -302,4 +301,4 @@ class SSHTunneler(MultiService):
 
 
 def _why(error: Exception, timeout: float) -> str:
-    return f"no answer in {timeout:g} s" if isinstance(error, CancelledError) else words(error)
+    return f"no answer in {timeout:g} s" if isinstance(error, CancelledError) else one_line(error)

@@ -17,22 +17,27 @@ from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.client import Client
-from tower.conch.enrol import CONNECTION, MSG_USERAUTH_REQUEST
-from tower.conch.fields import Fields
-from tower.conch.keys import ED25519, fingerprint
-from tower.conch.limits import DEFAULT_LIMITS, Disconnected, Limits
-from tower.conch.requests import Answer, RequestRefused, Unanswered
-from tower.conch.secure import nothing
-from tower.conch.server import USERAUTH
-from tower.conch.signatures import ECDSA_P256, verify
-from tower.conch.timers import Clock
-from tower.conch.transport import HostKeyMismatch
-from tower.conch.userauth import MSG_USERAUTH_BANNER, MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.conch.connection.client import Client
+from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
+from tower.conch.connection.server import USERAUTH
+from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.keys import ED25519, fingerprint
+from tower.conch.transport.limits import DEFAULT_LIMITS, Disconnected, TransportLimits
+from tower.conch.transport.signatures import ECDSA_P256, verify
+from tower.conch.transport.transport import nothing
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    MSG_USERAUTH_BANNER,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.errors import PeerError
 from tower.escaping import reported
+from tower.reactor.timers import Clock
 from tower.v1.config import CLIENT_VERSION, CONFIG, PING, AgentConfig
-from tower.v1.discretion import Discretion
+from tower.v1.redaction import Redactor
+from tower.v2.transport import HostKeyMismatch
 
 #: How long the proxy may take to answer the config, s.
 CONFIG_TIMEOUT = 10.0
@@ -121,13 +126,13 @@ class V1ClientTransport(Client):
         pinned: Collection[str] | None,
         *,
         keepalive: float = 10.0,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[V1Proxy] = Deferred()
         self.on_admitted: Callable[[], None] = nothing
         self._config: AgentConfig | None = config
-        self._discretion = Discretion(config)
+        self._discretion = Redactor(config)
         self._pinned = None if pinned is None else frozenset(pinned)
         self._asked_at = 0.0
         self.auth = NoPassword(self._accepted)
@@ -189,8 +194,8 @@ class V1ClientTransport(Client):
         self.ready.callback(V1Proxy(fingerprint(self.host_key)))
 
     def ssh_DISCONNECT(self, packet: bytes) -> None:
-        """The peer says why it goes; see `Discretion`."""
-        fields = Fields(packet)
+        """The peer says why it goes; see `Redactor`."""
+        fields = MessageReader(packet)
         code, text = fields.number(), fields.string()
         self._end(Disconnected(code, self._discretion.shown(text) if text else "", self.peer))
 

@@ -14,10 +14,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.conch.fields import Malformed
+from tower.conch.transport.fields import Malformed
 
-#: The WebSocket subprotocol of those agents, and the version lines that both sides send.
-KUBESPHERE_V1 = "kubesphere-v1"
 CLIENT_VERSION = b"SSH-kubesphere-v1-client"
 SERVER_VERSION = b"SSH-kubesphere-v1-server"
 

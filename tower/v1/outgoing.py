@@ -7,15 +7,15 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from tower.conch.channel import Channel
-from tower.conch.opening import Incoming
-from tower.connecting import connect
-from tower.connection import Connection
-from tower.outgoing import DIAL_TIMEOUT, Dialling, Tally
-from tower.pipes import join
-from tower.policy import TargetRefused
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.member.outgoing import DIAL_TIMEOUT, Dialling, Tally
+from tower.member.targets import TargetRefused
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.pipes import join
 from tower.v1.config import CHANNEL
-from tower.v1.discretion import Discretion
+from tower.v1.redaction import Redactor
 from tower.v1.registration import Registration
 
 #: Longest address that is looked at, B.
@@ -27,7 +27,7 @@ class RegisteredWays:
 
     Bytes pass as they are: TLS to the API server is between the proxy and the API server.
 
-    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class RegisteredWays:
     ) -> None:
         self._reactor = reactor
         self._addresses = registration.addresses
-        self._discretion = Discretion(registration.config)
+        self._discretion = Redactor(registration.config)
         self._connect = connect
 
     def wanted(self, incoming: Incoming) -> str:
-        """See `tower.outgoing.Ways.wanted`."""
+        """See `tower.member.outgoing.Destinations.wanted`."""
         if incoming.kind != CHANNEL:
             raise TargetRefused(
                 "not-allowed", f"channels of type {CHANNEL.decode()} are opened here, and no others"
@@ -52,23 +52,23 @@ class RegisteredWays:
         return name
 
     def shown(self, incoming: Incoming) -> str:
-        """See `tower.outgoing.Ways.shown`."""
+        """See `tower.member.outgoing.Destinations.shown`."""
         return self._discretion.shown(incoming.data) if incoming.data else ""
 
     def dial(self, name: str) -> Deferred[Connection]:
-        """See `tower.outgoing.Ways.dial`."""
+        """See `tower.member.outgoing.Destinations.dial`."""
         address = self._addresses[name]
         return self._connect(self._reactor, address.host, address.port, timeout=DIAL_TIMEOUT)
 
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
-        """See `tower.outgoing.Ways.join`."""
+        """See `tower.member.outgoing.Destinations.join`."""
         join(channel, connection)
 
 
 class V1Outgoing:
     """Dials for the streams of one agent.
 
-    :param connect: `tower.connecting.connect`, or what a test has instead.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
     :ivar tally: of all streams.
     """
 

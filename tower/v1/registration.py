@@ -8,29 +8,14 @@ from attrs import field, frozen
 
 from tower import __version__
 from tower.errors import ConfigurationError
-from tower.member import Member
-from tower.policy import join_address
+from tower.kube.apiserver import APIServer
+from tower.tunnels.targets import Address
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
-
-#: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
-KUBESPHERE_SERVICE = ("ks-apiserver.kubesphere-system.svc", 80)
 
 _SENT = (
     "kubesphere-v1: this agent sends its credential for the API server ({what}) to the proxy, which acts "
     "with it as it likes; the agent checks no request and cannot tell one user from another"
 )
-
-
-@frozen
-class Address:
-    """:ivar host: a host name or an address, IPv6 without brackets."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """Return ``host:port``, with brackets if need be."""
-        return join_address(self.host, self.port)
 
 
 @frozen
@@ -53,7 +38,7 @@ class Registrar:
     :raise ConfigurationError: an old proxy cannot reach such a member.
     """
 
-    def __init__(self, member: Member, cluster: str, token: str, kubesphere: Address) -> None:
+    def __init__(self, member: APIServer, cluster: str, token: str, kubesphere: Address) -> None:
         self._member = member
         self._cluster = cluster
         self._token = token
@@ -121,7 +106,7 @@ class Registrar:
         return found
 
 
-def _named(member: Member) -> str:
+def _named(member: APIServer) -> str:
     material = member.material
     if material.certificate:
         return "a client certificate with its key"

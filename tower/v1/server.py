@@ -19,18 +19,23 @@ from twisted.conch.ssh.transport import DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABL
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from tower.conch.enrol import CONNECTION, LONGEST_NAME, MSG_USERAUTH_REQUEST
-from tower.conch.fields import Fields, Malformed
-from tower.conch.keys import KeyPair
-from tower.conch.limits import DEFAULT_LIMITS, Limits, TooManyTunnels
-from tower.conch.requests import Answer, RequestRefused
-from tower.conch.server import USERAUTH, Server
-from tower.conch.timers import Clock
-from tower.conch.transport import NotLetIn
-from tower.conch.userauth import MSG_USERAUTH_FAILURE, MSG_USERAUTH_SUCCESS
+from tower.conch.connection.global_requests import Answer, RequestRefused
+from tower.conch.connection.server import USERAUTH, Server
+from tower.conch.transport.fields import Malformed, MessageReader
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import DEFAULT_LIMITS, TooManyTunnels, TransportLimits
+from tower.conch.transport.userauth_messages import (
+    CONNECTION,
+    LONGEST_NAME,
+    MSG_USERAUTH_FAILURE,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 from tower.errors import ConfigurationError, PeerError, Unauthorized
+from tower.reactor.timers import Clock
 from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
-from tower.v1.credential import MemberCredential
+from tower.v1.member_credential import MemberCredential
+from tower.v2.transport import NotLetIn
 
 #: Texts that old agents log, as they know them.
 UNAUTHORIZED = "Unauthorized agent"
@@ -43,7 +48,7 @@ _PASSWORD = b"password"
 class V1Agent:
     """Who is at the other end of a `V1ServerTransport`.
 
-    :ivar fingerprint: names the token that it showed; see `tower.v1.tokens`.
+    :ivar fingerprint: names the token that it showed; see `tower.clusters.v1_tokens`.
     :ivar credential: what it sent for its API server.
     """
 
@@ -75,7 +80,7 @@ class EmptyPassword(SSHService):
         assert self.transport is not None
         if messageNum != MSG_USERAUTH_REQUEST:
             raise PeerError(f"message {messageNum} before authentication")
-        fields = Fields(packet)
+        fields = MessageReader(packet)
         user, service, method = fields.string(), fields.string(), fields.string()
         if (user, service, method) == (b"", CONNECTION, _PASSWORD):
             fields.boolean()
@@ -111,7 +116,7 @@ class V1ServerTransport(Server):
         admit: Callable[[AgentConfig], str],
         *,
         keepalive: float = 10.0,
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, host_key, keepalive, limits or DEFAULT_LIMITS)
         self.ready: Deferred[V1Agent] = Deferred()

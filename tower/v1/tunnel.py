@@ -1,7 +1,7 @@
 """A tunnel that an old agent opened, and how streams and requests go through it.
 
 An old agent connects a channel to the address that it is told and passes bytes on.  So what an agent of
-``tower-v2`` does at its end is done in a `tower.memberdoor.MemberDoor`.
+``tower-v2`` does at its end is done in a `tower.tunnels.apiserver_gate.APIServerGate`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any, ClassVar
 
 from twisted.internet.defer import Deferred, fail
 
-from tower.conch.opening import StreamRefused
-from tower.conch.tunnel import Tunnel
-from tower.memberdoor import MemberDoor
-from tower.policy import KUBERNETES, KUBESPHERE, join_address
-from tower.v1.config import CHANNEL, KUBESPHERE_V1
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.errors import StreamRefused
+from tower.net.addresses import join_address
+from tower.tunnels.apiserver_gate import APIServerGate
+from tower.tunnels.registry import Rewrite
+from tower.tunnels.targets import KUBERNETES, KUBESPHERE
+from tower.v1.config import CHANNEL
 from tower.v1.server import V1Agent
-from tower.web.upstream import Rewrite
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 #: The port that old agents leave out.
 _KUBESPHERE_PORT = 80
@@ -44,13 +46,13 @@ class V1Tunnel:
     #: An old agent does not say that it will be gone, and is not told.
     draining = False
 
-    def __init__(self, tunnel: Tunnel, agent: V1Agent, clock: Any, *, impersonate: bool = True) -> None:
+    def __init__(self, tunnel: SSHTunnel, agent: V1Agent, clock: Any, *, impersonate: bool = True) -> None:
         self._tunnel = tunnel
         credential = agent.credential
         config = agent.config
         self._kubernetes = join_address(credential.host, credential.port).encode()
         self._kubesphere = _with_port(config.kubesphere).encode()
-        self._door = MemberDoor(
+        self._door = APIServerGate(
             clock,
             credential.context,
             credential.server_name,
@@ -90,7 +92,7 @@ class V1Tunnel:
         return fail(StreamRefused("no-such-target", f'an agent of kubesphere-v1 has no target "{target}"'))
 
     def rewrite_for(self, target: str) -> Rewrite | None:
-        """See `MemberDoor.rewrite`."""
+        """See `APIServerGate.rewrite`."""
         return self._door.rewrite if target == KUBERNETES else None
 
     def drain(self) -> None:

@@ -8,17 +8,18 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from tower.budget import Budget
-from tower.conch.limits import Limits
-from tower.conch.tunnel import Tunnel
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
-from tower.outgoing import Dialling
+from tower.member.outgoing import Dialling
+from tower.net.budget import Budget
 from tower.v1.client import V1ClientTransport, V1Proxy
-from tower.v1.config import KUBESPHERE_V1, AgentConfig
+from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
-from tower.web.dial import Dialer, DialFailed, NotSpoken
-from tower.web.frames import FrameReader, FrameWriter
+from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.frames import FrameReader, FrameWriter
+from tower.websocket.subprotocols import KUBESPHERE_V1
 
 
 class NeedsHostKey(DialFailed):
@@ -46,7 +47,7 @@ class V1Uplink:
         *,
         keepalive: float,
         epoch: Callable[[], float],
-        limits: Limits | None = None,
+        limits: TransportLimits | None = None,
     ) -> None:
         self._reactor = reactor
         self._dialer = dialer
@@ -67,14 +68,14 @@ class V1Uplink:
         except ConfigurationError:
             return False  # there is nothing better to tell
 
-    def connect(self) -> Deferred[Tunnel]:
+    def connect(self) -> Deferred[SSHTunnel]:
         """Return a live tunnel; cancelling leaves nothing behind.
 
         :raise TowerError: through the Deferred, with a text for the owner.
         """
         return Deferred.fromCoroutine(self._connect())
 
-    async def _connect(self) -> Tunnel:
+    async def _connect(self) -> SSHTunnel:
         registration = self._registrar.registration()
         self._sent = registration.config
         pipe, leftover = await self._dialer.dial(KUBESPHERE_V1)
@@ -82,21 +83,23 @@ class V1Uplink:
         ssh = V1ClientTransport(
             self._reactor, config, self._pinned, keepalive=self._keepalive, limits=self._limits
         )
-        tunnel = Tunnel(self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True))
+        tunnel = SSHTunnel(
+            self._reactor, pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
+        )
         dialling = self._outgoing.for_tunnel(registration)
         tunnel.lost.addCallback(_stop, dialling)
         ssh.on_admitted = lambda: self._open_up(tunnel, config.name, dialling)
-        opened: Deferred[Tunnel] = Deferred(lambda _: pipe.abort())
+        opened: Deferred[SSHTunnel] = Deferred(lambda _: pipe.abort())
         ssh.ready.addCallback(_registered, tunnel).addCallbacks(opened.callback, opened.errback)
         tunnel.start(leftover)
         return await opened
 
-    def _open_up(self, tunnel: Tunnel, cluster: str, dialling: Dialling) -> None:
+    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialling: Dialling) -> None:
         """Carry streams: an old proxy opens them before it has answered the registration."""
         tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialling.accept)
 
 
-def _registered(proxy: V1Proxy, tunnel: Tunnel) -> Tunnel:
+def _registered(proxy: V1Proxy, tunnel: SSHTunnel) -> SSHTunnel:
     tunnel.fingerprint = proxy.fingerprint
     return tunnel
 
@@ -118,11 +121,11 @@ class EitherUplink:
         self._dialer = dialer
         self._old = old
 
-    def connect(self) -> Deferred[Tunnel]:
+    def connect(self) -> Deferred[SSHTunnel]:
         """See `V1Uplink.connect`."""
         return Deferred.fromCoroutine(self._connect())
 
-    async def _connect(self) -> Tunnel:
+    async def _connect(self) -> SSHTunnel:
         try:
             connection, _ = await self._dialer.dial()
         except NotSpoken as e:

@@ -8,7 +8,7 @@ A router is a function ``router(request: Request) -> Outcome | Deferred[Outcome]
 * `RawStream`: one raw stream to a target of a cluster, after our own 101 (``Upgrade: tower-stream``);
 * `HandOver`: the connection itself, with every byte that came, to somebody else (an agent's upgrade);
 
-or raises a `tower.errors.TowerError` (best `tower.web.status.Refusal`), which becomes a Kubernetes Status.
+or raises a `tower.errors.TowerError` (best `tower.kube.status.StatusError`), which becomes a Kubernetes Status.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from tower.escaping import json_text
-from tower.pipes import Pipe
+from tower.net.pipes import Pipe
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 

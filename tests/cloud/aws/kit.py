@@ -24,9 +24,9 @@ from tests.cloud.standins.aws import (
 )
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS as Provider
-from tower.cloud.aws.provider import Instances, Zones
-from tower.cloud.configtext import ConfigText
-from tower.cloud.gcfg import parse
+from tower.cloud.aws.provider import AWSInstances, AWSZones
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.session import CloudSession
 
 T = TypeVar("T")
@@ -111,11 +111,11 @@ class AWSTestCase(SynchronousTestCase):
         environ: Mapping[str, str] = ENVIRON,
         *,
         region: str = REGION,
-    ) -> Instances:
+    ) -> AWSInstances:
         """Return the instances of such a provider."""
         return self.provider(text, environ, region=region).instances()
 
-    def zones(self, text: str = "KubernetesClusterID = beta") -> Zones:
+    def zones(self, text: str = "KubernetesClusterID = beta") -> AWSZones:
         """Return the zones of such a provider."""
         return self.provider(text).zones()
 

@@ -8,9 +8,9 @@ from tower.cloud.aws.api import Endpoint
 from tower.cloud.aws.config import AWSConfig, read_aws_config
 from tower.cloud.aws.metadata import ADDRESS
 from tower.cloud.aws.signing import Scope
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError
-from tower.cloud.gcfg import parse
 
 OVERRIDE = """\
 [ServiceOverride "1"]

@@ -18,9 +18,9 @@ from tests.cloud.standins.aws import (
     STS_PATH,
 )
 from tests.cloud.standins.rest import Fault, Reply
+from tower.cloud.aws.credential_json import read_json_credentials
 from tower.cloud.aws.credentials import Environment, NoCredentials
-from tower.cloud.aws.given import read_json_credentials
-from tower.cloud.aws.provider import Instances
+from tower.cloud.aws.provider import AWSInstances
 from tower.cloud.errors import CloudError
 
 NOBODY: dict[str, str] = {}
@@ -36,7 +36,7 @@ class SourcesTestCase(AWSTestCase):
             self.aws.resource.asks[-1].headers["authorization"].partition("Credential=")[2].partition("/")[0]
         )
 
-    def nodes(self, text: str, environ: dict[str, str]) -> Instances:
+    def nodes(self, text: str, environ: dict[str, str]) -> AWSInstances:
         """Return instances that are asked for with what *environ* has."""
         return self.provider(f"VPC = vpc-1\n{text}", {"HOME": "/nowhere", **environ}).instances()
 

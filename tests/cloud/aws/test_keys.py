@@ -10,8 +10,8 @@ from tests.cloud.asking import logged
 from tests.cloud.aws.kit import A, AWSTestCase, B, C, public_key
 from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, SECRET, Machine
 from tests.cloud.standins.rest import Fault
+from tower.cloud.config.public_key import BadPublicKey
 from tower.cloud.errors import CloudError, CloudUnreachable, InstanceNotFound
-from tower.cloud.publickey import BadPublicKey
 
 KEY = public_key()
 LINE = " ".join(KEY.decode().split()[:2])

@@ -12,8 +12,8 @@ from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.azure import Azure, Machine, configuration
 from tower.cloud.azure.config import read_azure_config
 from tower.cloud.azure.provider import Azure as Provider
-from tower.cloud.azure.provider import Instances, Zones
-from tower.cloud.configtext import ConfigText
+from tower.cloud.azure.provider import AzureInstances, AzureZones
+from tower.cloud.config.text import ConfigText
 from tower.cloud.session import CloudSession
 
 T = TypeVar("T")
@@ -47,11 +47,11 @@ class AzureTestCase(SynchronousTestCase):
         self.addCleanup(provider.stop)
         return provider
 
-    def instances(self, **keys: object) -> Instances:
+    def instances(self, **keys: object) -> AzureInstances:
         """Return the instances of such a provider."""
         return self.provider(**keys).instances()
 
-    def zones(self, **keys: object) -> Zones:
+    def zones(self, **keys: object) -> AzureZones:
         """Return the zones of such a provider."""
         return self.provider(**keys).zones()
 

@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.cloud.asking import logged
 from tower.cloud.azure.config import METADATA, AzureConfig, read_azure_config
 from tower.cloud.azure.machines import path_of, power_of, zone_of
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError, CloudError
 from tower.cloud.interfaces import Zone
 

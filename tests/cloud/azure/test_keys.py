@@ -10,8 +10,8 @@ from tests.cloud.azure.kit import AzureTestCase
 from tests.cloud.standins.azure import SECRET, Extension, Machine, error
 from tests.cloud.standins.rest import Fault, Reply
 from tower.cloud.azure.keys import NAME
+from tower.cloud.config.public_key import BadPublicKey
 from tower.cloud.errors import CloudError, CloudUnreachable
-from tower.cloud.publickey import BadPublicKey
 
 KEY = public_key()
 LINE = " ".join(KEY.decode().split()[:2])

@@ -9,7 +9,7 @@ from typing import Any
 from tests.cloud.asking import asking
 from tests.cloud.gce.test_provider import GCETestCase
 from tests.cloud.standins.gce import PROJECT
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.federation import load_account
 from tower.cloud.gce.provider import GCECloud

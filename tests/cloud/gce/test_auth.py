@@ -13,7 +13,7 @@ from tests.cloud.asking import asking, logged
 from tests.cloud.gce.test_provider import CONFIG, GCETestCase
 from tests.cloud.standins.gce import ACCOUNT, GCE, PROJECT
 from tests.cloud.standins.rest import Fault, Reply
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.gce.auth import ServiceAccount
 from tower.cloud.gce.config import parse_gce_config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import logged
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError
 from tower.cloud.gce.config import API_ENDPOINT, GCEConfig, parse_gce_config
 

@@ -10,7 +10,7 @@ from tests.cloud.gce.test_provider import GCETestCase
 from tests.cloud.standins.gce import BUSY, PROJECT, RATE_LIMIT, Machine, error
 from tests.cloud.standins.rest import Fault
 from tower.cloud.errors import CloudError
-from tower.cloud.gce.install import LOOK_LIMIT, LOOK_PAUSE
+from tower.cloud.gce.key_installer import LOOK_LIMIT, LOOK_PAUSE
 from tower.cloud.gce.keys import VALUE_LIMIT, has_line, items_to_change, key_line, why_deaf, with_line
 
 KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAzIWC9Y0cTcYkKBOFHUTZFB2rUdKrFg0bZBVEQO0pEl"

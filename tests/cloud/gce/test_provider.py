@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 from tests.cloud.asking import asking, finish, logged, started_clock
 from tests.cloud.standins.gce import BUSY, GCE, PROJECT, RATE_LIMIT, Machine
 from tests.cloud.standins.rest import Fault, Reply
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
 from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.provider import GCECloud

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish, started_clock
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
-from tower.cloud.answers import Answer
+from tower.cloud.http.answer import Answer
 from tower.cloud.session import CloudSession
 
 ANY = tuple(range(200, 600))

@@ -7,7 +7,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import logged
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError
 from tower.cloud.openstack.config import OpenStackConfig, Reference, parse_openstack_config
 from tower.errors import ConfigurationError

@@ -26,7 +26,7 @@ from tests.cloud.standins.openstack import (
     fault,
 )
 from tests.cloud.standins.rest import Fault, Reply
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound, NotImplementedByCloud
 from tower.cloud.interfaces import (
     EXTERNAL_IP,

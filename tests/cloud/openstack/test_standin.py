@@ -20,7 +20,7 @@ from tests.cloud.standins.openstack import (
     OpenStack,
     Server,
 )
-from tower.cloud.answers import Answer
+from tower.cloud.http.answer import Answer
 from tower.cloud.session import CloudSession
 
 ANY = tuple(range(200, 600))

@@ -21,8 +21,8 @@ from xml.sax.saxutils import escape
 from attrs import define, field
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from .awssignature import SKEW, Claim, canonical, claim_of, is_signed
-from .rest import Ask, Refusal, Reply, RestResource
+from tests.cloud.standins.awssignature import SKEW, Claim, canonical, claim_of, is_signed
+from tests.cloud.standins.rest import Ask, Refusal, Reply, RestResource
 
 REGION = "us-east-1"
 ZONE = "us-east-1a"

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
-from .rest import Ask
+from tests.cloud.standins.rest import Ask
 
 SKEW = 300.0  # s
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from twisted.internet.interfaces import IReactorTime
 
-from .rest import Ask, Refusal, Reply, RestResource
+from tests.cloud.standins.rest import Ask, Refusal, Reply, RestResource
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 GROUP = "Beta"

@@ -25,8 +25,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from .fieldmask import masked, parse_mask
-from .rest import Ask, Refusal, Reply, RestResource
+from tests.cloud.standins.fieldmask import masked, parse_mask
+from tests.cloud.standins.rest import Ask, Refusal, Reply, RestResource
 
 PROJECT = "demo-project"
 NUMBER = 123456789012  # the project's

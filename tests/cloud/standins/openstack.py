@@ -19,7 +19,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from .rest import Ask, Refusal, Reply, RestResource
+from tests.cloud.standins.rest import Ask, Refusal, Reply, RestResource
 
 DOMAIN = {"id": "default", "name": "Default"}
 PROJECT = "5b3a9c1c0d4e4f6c8a7b6d5e4f3a2b1c"

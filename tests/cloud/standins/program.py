@@ -14,15 +14,14 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.web.server import Site
 
-from tower.clock import TimeOfDay
-
-from .aws import AWS
-from .aws import Machine as EC2Instance
-from .azure import Azure
-from .azure import Machine as VirtualMachine
-from .gce import GCE, Machine
-from .openstack import OpenStack, Server
-from .rest import RestResource
+from tests.cloud.standins.aws import AWS
+from tests.cloud.standins.aws import Machine as EC2Instance
+from tests.cloud.standins.azure import Azure
+from tests.cloud.standins.azure import Machine as VirtualMachine
+from tests.cloud.standins.gce import GCE, Machine
+from tests.cloud.standins.openstack import OpenStack, Server
+from tests.cloud.standins.rest import RestResource
+from tower.reactor.clock import TimeOfDay
 
 LOOPBACK = "127.0.0.1"
 

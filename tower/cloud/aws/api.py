@@ -11,10 +11,10 @@ from xml.etree.ElementTree import Element
 from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 
-from tower.cloud.answers import Answer, shorten
 from tower.cloud.aws.signing import AWSCredentials, Scope, sign
 from tower.cloud.aws.xml import BadXML, error_of, parse_xml
 from tower.cloud.errors import AnswerTooLarge, CloudAnswerError, CloudError
+from tower.cloud.http.answer import Answer, shorten
 from tower.cloud.session import CloudRequest, CloudSession
 
 #: Most attempts for one request: AWS slows down whoever does the same for many instances.

@@ -11,7 +11,7 @@ from tower.cloud.aws.api import Endpoint
 from tower.cloud.aws.instances import REGION, region_of
 from tower.cloud.aws.metadata import ADDRESS, ADDRESS_V6
 from tower.cloud.aws.signing import Scope
-from tower.cloud.sections import Section, Sections
+from tower.cloud.config.sections import Section, Sections
 
 #: What Kubernetes tags the things of a cluster with: the cluster's id in the value, or, later, in the name.
 LEGACY_CLUSTER_TAG = "KubernetesCluster"

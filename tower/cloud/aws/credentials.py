@@ -36,7 +36,7 @@ class ISource(Protocol):
         """
 
 
-class Chain:
+class CredentialChain:
     """The first of several places that has credentials.
 
     :param time_of_day: its ``seconds()`` count from the epoch.

@@ -12,7 +12,7 @@ from tower.cloud.aws.config import Filter
 from tower.cloud.aws.instances import EC2Instance, instance_items, read_instance
 from tower.cloud.aws.xml import parse_long_xml, parse_xml, text_of
 from tower.cloud.errors import AnswerTooLarge, CloudError, InstanceNotFound
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import map_cooperatively
 
 #: Version of the API.
 VERSION = "2016-11-15"
@@ -98,7 +98,7 @@ class EC2:
         for _ in range(LIMIT // page):
             said = await self._api.query_text(VERSION, "DescribeInstances", parameters)
             root = _checked(await parse_long_xml(self._clock, said, _UNUSED))
-            found += await in_pieces(self._clock, instance_items(root), read_instance)
+            found += await map_cooperatively(self._clock, instance_items(root), read_instance)
             token = text_of(root, "nextToken")
             if not token:
                 return found

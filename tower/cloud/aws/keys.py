@@ -15,10 +15,10 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.aws.api import AWSAPI, AWSError
 from tower.cloud.aws.instances import EC2Instance
+from tower.cloud.config.public_key import BadPublicKey, PublicKey, read_public_key
 from tower.cloud.errors import CloudError, CloudUnreachable, InstanceNotFound
-from tower.cloud.fanout import describe, fan_out
-from tower.cloud.publickey import BadPublicKey, PublicKey, read_public_key
-from tower.pieces import in_pieces
+from tower.cloud.http.fan_out import describe, fan_out
+from tower.reactor.cooperate import map_cooperatively
 
 #: How long AWS keeps a key on an instance, s.
 KEY_LIFE = 60.0
@@ -84,7 +84,7 @@ class InstanceConnect:
                 if known is None or (known.state != "running" and instance.state == "running"):
                     called[name] = instance
 
-        await in_pieces(self._clock, instances, note)
+        await map_cooperatively(self._clock, instances, note)
         self._known, self._called, self._looked = instances, called, looked
         self._pushed = {key: when for key, when in self._pushed.items() if key[0] in called}
 

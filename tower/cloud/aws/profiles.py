@@ -46,7 +46,7 @@ class Role:
 
 
 @frozen
-class Files:
+class ProfileFiles:
     """The two files that profiles are in.
 
     :ivar credentials: the credentials file.
@@ -122,7 +122,7 @@ class Profile:
 
     def __init__(
         self,
-        files: Files,
+        files: ProfileFiles,
         name: str,
         *,
         wanted: bool,

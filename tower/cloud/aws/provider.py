@@ -9,15 +9,15 @@ from typing import Any
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from tower.clock import TimeOfDay
 from tower.cloud.aws.config import AWSConfig, Filter, read_aws_config
 from tower.cloud.aws.instances import INSTANCE_ID, EC2Instance, instance_id_of, region_of
 from tower.cloud.aws.keys import KEY_LIFE, InstanceConnect
 from tower.cloud.aws.metadata import Metadata
 from tower.cloud.aws.region import Region
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudError, InstanceNotFound
-from tower.cloud.gcfg import parse
+from tower.cloud.http.tasks import CancellableTasks
 from tower.cloud.interfaces import (
     IInstances,
     Instance,
@@ -28,8 +28,8 @@ from tower.cloud.interfaces import (
 )
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
-from tower.cloud.underway import UnderWay
-from tower.pieces import in_pieces
+from tower.reactor.clock import TimeOfDay
+from tower.reactor.cooperate import map_cooperatively
 
 _THERE = ("instance-state-name", ("pending", "running", "stopping", "stopped"))
 
@@ -42,7 +42,7 @@ def make(config: ConfigText | None) -> AWS:
     return AWS(AWSConfig() if config is None else read_aws_config(parse(config)))
 
 
-class AWS(Provider["Instances", "Zones"]):
+class AWS(Provider["AWSInstances", "AWSZones"]):
     """See `ICloudProvider`.
 
     :param environ: where credentials and the region may be.
@@ -76,13 +76,13 @@ class AWS(Provider["Instances", "Zones"]):
         authorities = self._environ.get("AWS_CA_BUNDLE", "")
         return CloudSession(reactor, ca_file=authorities, environ=self._environ)
 
-    def compose(self, reactor: Any, session: CloudSession) -> tuple[Instances, Zones]:
+    def compose(self, reactor: Any, session: CloudSession) -> tuple[AWSInstances, AWSZones]:
         """See `Provider.compose`."""
         clock = self._time_of_day or TimeOfDay(reactor)
         metadata = Metadata(session, reactor, self._config.metadata_in(self._environ))
         region = Region(self._config, self._environ, session, reactor, clock, metadata)
-        instances = Instances(region, reactor, self._key_life)
-        return instances, Zones(region, instances)
+        instances = AWSInstances(region, reactor, self._key_life)
+        return instances, AWSZones(region, instances)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
@@ -96,14 +96,14 @@ class AWS(Provider["Instances", "Zones"]):
 
 
 @implementer(IInstances, ISSHKeyLease)
-class Instances:
+class AWSInstances:
     """See `IInstances` and `ISSHKeyLease`; nodes are called by their private DNS names."""
 
     def __init__(self, region: Region, clock: IReactorTime, key_life: float) -> None:
         self._region = region
         self._clock = clock
         self._keys = InstanceConnect(clock, region.instance_connect, self._look, key_life)
-        self._under_way = UnderWay()
+        self._under_way = CancellableTasks()
 
     def stop(self) -> None:
         """Install no more keys."""
@@ -157,7 +157,7 @@ class Instances:
         """See `IInstances`."""
         found = await self._look()
         await self._keys.saw(found)
-        return await in_pieces(self._clock, found, EC2Instance.as_instance)
+        return await map_cooperatively(self._clock, found, EC2Instance.as_instance)
 
     async def by_name(self, name: str) -> EC2Instance:
         """Return the instance of a node.
@@ -192,10 +192,10 @@ class Instances:
 
 
 @implementer(IZones)
-class Zones:
+class AWSZones:
     """See `IZones`."""
 
-    def __init__(self, region: Region, instances: Instances) -> None:
+    def __init__(self, region: Region, instances: AWSInstances) -> None:
         self._region = region
         self._instances = instances
 

@@ -11,11 +11,11 @@ from twisted.internet.interfaces import IReactorTime
 from tower.cloud.aws.api import AWSAPI, ICredentials
 from tower.cloud.aws.command import Command
 from tower.cloud.aws.config import EC2_SERVICE, INSTANCE_CONNECT, STS, AWSConfig
-from tower.cloud.aws.credentials import Chain, Environment, Given, ISource, NoCredentials
+from tower.cloud.aws.credentials import CredentialChain, Environment, Given, ISource, NoCredentials
 from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
-from tower.cloud.aws.profiles import DEFAULT, Files, Means, Profile, Role
+from tower.cloud.aws.profiles import DEFAULT, Means, Profile, ProfileFiles, Role
 from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
 from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.aws.sso import IdentityCenter
@@ -135,16 +135,16 @@ class Region:
             return [profile]
         return [environment, profile, WebIdentity(self._session, url, self._environ), container, instance]
 
-    def _chain(self, sources: Sequence[ISource]) -> Chain:
-        return Chain(self._clock, self._time_of_day, sources)
+    def _chain(self, sources: Sequence[ISource]) -> CredentialChain:
+        return CredentialChain(self._clock, self._time_of_day, sources)
 
     def _profile_name(self) -> str:
         return self.config.profile or self._environ.get("AWS_PROFILE", "")
 
-    def _files(self) -> Files:
+    def _files(self) -> ProfileFiles:
         path = self.config.credentials_file or self._environ.get("AWS_SHARED_CREDENTIALS_FILE", "")
         other = self._environ.get("AWS_CONFIG_FILE", "")
-        return Files(self._home(path or "~/.aws/credentials"), self._home(other or "~/.aws/config"))
+        return ProfileFiles(self._home(path or "~/.aws/credentials"), self._home(other or "~/.aws/config"))
 
     def _home(self, path: str) -> Path:
         home = self._environ.get("HOME", "")

@@ -12,8 +12,8 @@ from urllib.parse import urlencode, urlsplit
 from xml.etree.ElementTree import Element
 
 from tower.cloud.aws.api import AWSAPI, read_error
+from tower.cloud.aws.credential_json import made_credentials, read_json_credentials
 from tower.cloud.aws.credentials import NoCredentials, read_small
-from tower.cloud.aws.given import made_credentials, read_json_credentials
 from tower.cloud.aws.metadata import Metadata, NoMetadata
 from tower.cloud.aws.profiles import Role
 from tower.cloud.aws.signing import AWSCredentials

@@ -22,12 +22,12 @@ from attrs import frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from tower.cloud.answers import Answer
 from tower.cloud.aws.api import read_error
+from tower.cloud.aws.credential_json import read_moment, read_role_credentials
 from tower.cloud.aws.credentials import NoCredentials, read_small
-from tower.cloud.aws.given import read_moment, read_role_credentials
 from tower.cloud.aws.signing import AWSCredentials
 from tower.cloud.errors import CloudAnswerError, CloudError
+from tower.cloud.http.answer import Answer
 from tower.cloud.session import CloudSession
 
 #: The services: the one with the roles, and the one with the tokens.

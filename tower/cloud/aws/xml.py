@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, ParseError, XMLParser
 
 from tower.cloud.errors import AnswerTooLarge, CloudError
-from tower.pieces import turn
+from tower.reactor.cooperate import yield_to_reactor
 
 #: Most elements in an answer; an instance has about 150, and 4 more for each address of a pod on it.
 ELEMENT_LIMIT = 500_000
@@ -29,7 +29,7 @@ class BadXML(CloudError):
     """An answer is no XML, or not of the kind that AWS sends."""
 
 
-class _Reader:
+class _XMLReader:
     """Takes an answer part by part.
 
     :param unneeded: what may be left out, wherever it is found, without being looked into: elements from the
@@ -76,7 +76,7 @@ def parse_xml(data: bytes) -> Element:
     :raise BadXML: saying what is wrong, without quoting the answer.
     :raise AnswerTooLarge: it has more elements than `ELEMENT_LIMIT`.
     """
-    reader = _Reader(data, None)
+    reader = _XMLReader(data, None)
     reader.take(data, first=True)
     return reader.end()
 
@@ -87,10 +87,10 @@ async def parse_long_xml(clock: Any, data: bytes, unneeded: re.Pattern[bytes]) -
     :param clock: an ``IReactorTime``.
     :param unneeded: matches elements that may be left out.
     """
-    reader = _Reader(data, unneeded)
+    reader = _XMLReader(data, unneeded)
     for at in range(0, len(data), PIECE):
         if at:
-            await turn(clock)
+            await yield_to_reactor(clock)
         reader.take(data[at : at + PIECE], first=not at)
     return reader.end()
 

@@ -11,13 +11,13 @@ from urllib.parse import SplitResult, urlsplit
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
-from tower.cloud.jsonwalk import EACH, Path, walk
+from tower.cloud.http.answer import Answer, shorten
+from tower.cloud.http.json_shape import Shape
+from tower.cloud.http.json_stream import EACH, Path, walk
 from tower.cloud.session import CloudSession
-from tower.cloud.shapes import Shape
 from tower.cloud.token import RefreshedToken
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import map_cooperatively
 
 #: Most pages of one list, and most things in it.
 PAGE_LIMIT, ITEM_LIMIT = 500, 100_000
@@ -55,7 +55,7 @@ class AzureError(CloudError):
         self.code = code
 
 
-class _Page:
+class _ARMPage:
     """One page of a list: its resources, one by one.
 
     :ivar is_list: whether there is one, known when all are had; and so
@@ -113,8 +113,8 @@ class ResourceManager:
         found: list[T] = []
         url = f"{self._address}{path}?{query}"
         for _ in range(PAGE_LIMIT):
-            page = _Page(await self._ask("GET", url))
-            found += await in_pieces(self._clock, page, read)
+            page = _ARMPage(await self._ask("GET", url))
+            found += await map_cooperatively(self._clock, page, read)
             if not page.is_list:
                 raise CloudError(f"{self._address}{path} answered with no list")
             if not page.next:

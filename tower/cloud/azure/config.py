@@ -13,8 +13,8 @@ import yaml
 from attrs import field, frozen
 from twisted.logger import Logger
 
-from tower.cloud.configtext import ConfigText
-from tower.cloud.endpoints import is_here
+from tower.cloud.config.text import ConfigText
+from tower.cloud.config.urls import is_here
 from tower.cloud.errors import CloudConfigError
 
 #: Where a machine of Azure's finds its metadata service.

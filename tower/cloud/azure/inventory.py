@@ -22,8 +22,8 @@ from tower.cloud.azure.machines import (
     read_public,
 )
 from tower.cloud.errors import InstanceNotFound
-from tower.cloud.fanout import describe, fan_out, together
-from tower.pieces import in_pieces
+from tower.cloud.http.fan_out import describe, fan_out, together
+from tower.reactor.cooperate import map_cooperatively
 
 #: Versions of the APIs.
 COMPUTE = "api-version=2024-07-01"
@@ -152,7 +152,7 @@ class Inventory:
         power: Callable[[Machine], str | None],
     ) -> list[Machine]:
         known, addresses = dict(interfaces), dict(public)
-        return await in_pieces(
+        return await map_cooperatively(
             self._clock, machines, lambda each: completed(each, known, addresses, power(each))
         )
 

@@ -17,9 +17,9 @@ from twisted.internet.defer import DeferredLock
 from tower.cloud.azure.arm import AzureError, ResourceManager
 from tower.cloud.azure.inventory import COMPUTE
 from tower.cloud.azure.machines import Machine
+from tower.cloud.config.public_key import PublicKey, read_public_key
 from tower.cloud.errors import CloudError
-from tower.cloud.fanout import describe, fan_out
-from tower.cloud.publickey import PublicKey, read_public_key
+from tower.cloud.http.fan_out import describe, fan_out
 
 #: The extension, and what it is called where nobody has called it otherwise.
 PUBLISHER = "Microsoft.OSTCExtensions"

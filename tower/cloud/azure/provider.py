@@ -15,14 +15,14 @@ from tower.cloud.azure.inventory import COMPUTE, Inventory
 from tower.cloud.azure.keys import VMAccess
 from tower.cloud.azure.machines import Machine, path_of, read_machine, zone_of
 from tower.cloud.azure.tokens import Tokens, read_compute
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudConfigError, InstanceNotFound
+from tower.cloud.http.tasks import CancellableTasks
 from tower.cloud.interfaces import IInstances, Instance, IZones, NodeAddress, Zone
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
-from tower.cloud.underway import UnderWay
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import map_cooperatively
 
 _GONE = frozenset(("instanceidnotfound", "notfound", "resourcegroupnotfound", "resourcenotfound"))
 
@@ -37,7 +37,7 @@ def make(config: ConfigText | None) -> Azure:
     return Azure(read_azure_config(config))
 
 
-class Azure(Provider["Instances", "Zones"]):
+class Azure(Provider["AzureInstances", "AzureZones"]):
     """See `ICloudProvider`; the resource group is the cluster.
 
     :param ask: makes a session for a reactor.
@@ -62,12 +62,12 @@ class Azure(Provider["Instances", "Zones"]):
         """See `Provider.session`."""
         return self._ask(reactor)
 
-    def compose(self, reactor: Any, session: CloudSession) -> tuple[Instances, Zones]:
+    def compose(self, reactor: Any, session: CloudSession) -> tuple[AzureInstances, AzureZones]:
         """See `Provider.compose`."""
         token: RefreshedToken[str] = RefreshedToken(reactor, Tokens(session, self._config, self._now).fetch)
         manager = ResourceManager(session, reactor, self._config.manager, token)
-        instances = Instances(manager, Inventory(manager, reactor, self._config), self._config, reactor)
-        return instances, Zones(instances, session, self._config)
+        instances = AzureInstances(manager, Inventory(manager, reactor, self._config), self._config, reactor)
+        return instances, AzureZones(instances, session, self._config)
 
     def stop(self) -> None:
         """See `ICloudProvider`."""
@@ -77,7 +77,7 @@ class Azure(Provider["Instances", "Zones"]):
 
 
 @implementer(IInstances)
-class Instances:
+class AzureInstances:
     """See `IInstances`; nodes are called as their machines, those of scale sets as their host names."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Instances:
         self._config = config
         self._clock = clock
         self._keys = VMAccess(manager, inventory.look)
-        self._under_way = UnderWay()
+        self._under_way = CancellableTasks()
 
     def stop(self) -> None:
         """Install no more keys."""
@@ -137,7 +137,7 @@ class Instances:
 
     async def list_instances(self) -> Sequence[Instance]:
         """See `IInstances`."""
-        return await in_pieces(self._clock, await self._inventory.recent(), Machine.as_instance)
+        return await map_cooperatively(self._clock, await self._inventory.recent(), Machine.as_instance)
 
     async def by_name(self, name: str) -> Machine:
         """Return the machine of a node.
@@ -164,10 +164,10 @@ class Instances:
 
 
 @implementer(IZones)
-class Zones:
+class AzureZones:
     """See `IZones`."""
 
-    def __init__(self, instances: Instances, session: CloudSession, config: AzureConfig) -> None:
+    def __init__(self, instances: AzureInstances, session: CloudSession, config: AzureConfig) -> None:
         self._instances = instances
         self._session = session
         self._config = config

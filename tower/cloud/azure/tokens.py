@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
-from tower.cloud.answers import Answer, what_it_says
 from tower.cloud.azure.assertions import federated_token, signed_assertion
 from tower.cloud.azure.config import AzureConfig
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
+from tower.cloud.http.answer import Answer, what_it_says
 from tower.cloud.session import CloudSession
 
 #: Version of the metadata service's tokens.

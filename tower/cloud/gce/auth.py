@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudError
+from tower.cloud.http.answer import Answer
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.errors import ConfigurationError

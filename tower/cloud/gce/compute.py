@@ -9,13 +9,13 @@ from urllib.parse import quote, urlencode
 
 from twisted.internet.task import deferLater
 
-from tower.cloud.answers import Answer, shorten
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
-from tower.cloud.jsonwalk import ANY, EACH, Path, walk
+from tower.cloud.http.answer import Answer, shorten
+from tower.cloud.http.json_shape import Shape, fits
+from tower.cloud.http.json_stream import ANY, EACH, Path, walk
 from tower.cloud.session import CloudSession
-from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
-from tower.pieces import PIECE, in_pieces
+from tower.reactor.cooperate import PIECE, map_cooperatively
 
 #: As many instances as the API gives in one page; with their metadata, each of which may be large, fewer.
 PAGE_SIZE = 500
@@ -81,7 +81,7 @@ _SCOPES: dict[Path, Shape] = {
 T = TypeVar("T")
 
 
-class _Page:
+class _ComputePage:
     """One page of a list: its instances, one by one.
 
     :ivar next: the token of the next page, known when all are had; empty: it is the last.
@@ -173,8 +173,8 @@ class Compute:
         piece = METADATA_PIECE if metadata else PIECE
         found: list[T] = []
         for _ in range(PAGE_LIMIT):
-            page = _Page(await self._send("GET", path, query, b"", retry=True), shapes)
-            made = await in_pieces(self._clock, page, lambda each: read(_whole(each)), piece)
+            page = _ComputePage(await self._send("GET", path, query, b"", retry=True), shapes)
+            made = await map_cooperatively(self._clock, page, lambda each: read(_whole(each)), piece)
             found += [each for each in made if each is not None]
             if not page.next:
                 return found

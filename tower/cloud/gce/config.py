@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 from attrs import field, frozen
 
-from tower.cloud.configtext import ConfigText
-from tower.cloud.endpoints import read_url
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.sections import Section
+from tower.cloud.config.text import ConfigText
+from tower.cloud.config.urls import read_url
 from tower.cloud.gce.user import usual_file
-from tower.cloud.gcfg import parse
-from tower.cloud.sections import Section
 
 #: Where Compute Engine's API is unless the configuration says otherwise.
 API_ENDPOINT = "https://compute.googleapis.com/compute/v1/"

@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from tower.cloud.answers import what_it_says
-from tower.cloud.endpoints import is_safe
+from tower.cloud.config.urls import is_safe
 from tower.cloud.errors import CloudAnswerError, CloudError
 from tower.cloud.gce.auth import (
     SCOPE,
@@ -28,6 +27,7 @@ from tower.cloud.gce.auth import (
 )
 from tower.cloud.gce.user import KIND as USER
 from tower.cloud.gce.user import AuthorizedUser
+from tower.cloud.http.answer import what_it_says
 from tower.cloud.session import CloudSession
 from tower.errors import ConfigurationError
 

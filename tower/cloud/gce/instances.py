@@ -12,7 +12,7 @@ from zope.interface import implementer
 from tower.cloud.errors import CloudError, InstanceNotFound
 from tower.cloud.gce.compute import Compute, Resource
 from tower.cloud.gce.config import GCEConfig
-from tower.cloud.gce.install import KeyInstaller
+from tower.cloud.gce.key_installer import KeyInstaller
 from tower.cloud.gce.metadata import MetadataService
 from tower.cloud.interfaces import (
     EXTERNAL_IP,

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.auth import AlternateTokens
 from tower.cloud.gce.compute import Compute
 from tower.cloud.gce.config import GCEConfig, parse_gce_config
 from tower.cloud.gce.federation import Account, AccountTokens, load_account
-from tower.cloud.gce.install import KeyInstaller
 from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
+from tower.cloud.gce.key_installer import KeyInstaller
 from tower.cloud.gce.metadata import MetadataService
 from tower.cloud.gce.user import AuthorizedUser
 from tower.cloud.provider import Provider

@@ -13,10 +13,10 @@ from urllib.parse import urlencode
 
 from attrs import field, frozen
 
-from tower.cloud.answers import what_it_says
-from tower.cloud.endpoints import is_safe
+from tower.cloud.config.urls import is_safe
 from tower.cloud.errors import CloudAnswerError
 from tower.cloud.gce.auth import TOKEN_URI, Fetched, read_token
+from tower.cloud.http.answer import what_it_says
 from tower.cloud.session import CloudSession
 from tower.errors import ConfigurationError
 

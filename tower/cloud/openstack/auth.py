@@ -10,14 +10,14 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.answers import shorten, what_it_says
 from tower.cloud.errors import CloudAnswerError, CloudError
+from tower.cloud.http.answer import shorten, what_it_says
 from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.session import CloudSession
 
 
 @frozen
-class Login:
+class KeystoneLogin:
     """What a login gave.
 
     :ivar compute: Nova's URL, without a slash at its end.
@@ -42,7 +42,7 @@ class Keystone:
         self._config = config
         self._now = now
 
-    async def log_in(self) -> tuple[Login, float]:
+    async def log_in(self) -> tuple[KeystoneLogin, float]:
         """Return a new login, and how long it lasts, s.
 
         :raise CloudError: Keystone refuses us, or knows no such compute service.
@@ -65,7 +65,7 @@ class Keystone:
             raise CloudError(f"{answer.url} gave no login that can be read") from None
         if not token:
             raise CloudError(f"{answer.url} gave no token")
-        return Login(token, compute, region), lifetime
+        return KeystoneLogin(token, compute, region), lifetime
 
     def _without_secrets(self, error: CloudAnswerError) -> CloudAnswerError:
         """Return an error that does not repeat what we sent; some services do."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from tower.cloud.configtext import read_config
-from tower.cloud.sections import Section, Value
+from tower.cloud.config.sections import Section, Value
+from tower.cloud.config.text import read_config
 from tower.errors import ConfigurationError
 
 #: Where it is looked for, and how the cloud in it is called, unless the configuration says otherwise.

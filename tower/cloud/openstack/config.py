@@ -7,11 +7,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from tower.cloud.configtext import ConfigText
-from tower.cloud.endpoints import read_url
-from tower.cloud.gcfg import parse
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.sections import Section, Sections
+from tower.cloud.config.text import ConfigText
+from tower.cloud.config.urls import read_url
 from tower.cloud.openstack.clouds import add_cloud
-from tower.cloud.sections import Section, Sections
 from tower.errors import ConfigurationError
 
 METADATA_URL = "http://169.254.169.254"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from tower.cloud.config.public_key import read_public_key
 from tower.cloud.errors import CloudError, NotImplementedByCloud
-from tower.cloud.publickey import read_public_key
 
 PREFIX = "tower-ssh-key"
 #: Longest name and longest value of an item, characters.

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from tower.cloud.answers import Answer
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
-from tower.cloud.jsonwalk import EACH, Path, walk
-from tower.cloud.openstack.auth import Login
+from tower.cloud.http.answer import Answer
+from tower.cloud.http.json_shape import Shape, fits
+from tower.cloud.http.json_stream import EACH, Path, walk
+from tower.cloud.openstack.auth import KeystoneLogin
 from tower.cloud.session import CloudSession
-from tower.cloud.shapes import Shape, fits
 from tower.cloud.token import RefreshedToken
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import map_cooperatively
 
 #: The first microversion that tells a server's flavour by name (Pike, 2017), and the oldest one.
 WANTED = "2.47"
@@ -47,7 +47,7 @@ _LIST: dict[Path, Shape] = {
 T = TypeVar("T")
 
 
-class _Page:
+class _NovaPage:
     """One page of a list: its servers, one by one.
 
     :ivar last: id of the last one so far; empty: there is none.
@@ -79,7 +79,7 @@ class Nova:
     :param clock: an ``IReactorTime``.
     """
 
-    def __init__(self, session: CloudSession, clock: Any, logins: RefreshedToken[Login]) -> None:
+    def __init__(self, session: CloudSession, clock: Any, logins: RefreshedToken[KeystoneLogin]) -> None:
         self._session = session
         self.clock = clock
         self._logins = logins
@@ -102,8 +102,8 @@ class Nova:
         found: list[T] = []
         query = {"limit": str(PAGE_SIZE)} | ({"name": name} if name else {})
         for _ in range(PAGE_LIMIT):
-            page = _Page(await self._ask("GET", f"/servers/detail?{urlencode(query)}", b""))
-            made = await in_pieces(self.clock, page, read)
+            page = _NovaPage(await self._ask("GET", f"/servers/detail?{urlencode(query)}", b""))
+            made = await map_cooperatively(self.clock, page, read)
             found += [each for each in made if each is not None]
             if not page.last or not page.goes_on:
                 return found
@@ -156,7 +156,7 @@ class Nova:
         return read
 
     async def _ask(self, method: str, path: str, body: bytes) -> Answer:
-        async def ask(login: Login) -> Answer:
+        async def ask(login: KeystoneLogin) -> Answer:
             headers = {
                 "X-Auth-Token": login.token,
                 "OpenStack-API-Version": f"compute {self._version}",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tower.cloud.configtext import ConfigText
+from tower.cloud.config.text import ConfigText
 from tower.cloud.openstack.auth import Keystone
 from tower.cloud.openstack.config import OpenStackConfig, parse_openstack_config
 from tower.cloud.openstack.metadata import Here

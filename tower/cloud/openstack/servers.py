@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from tower.cloud.errors import CloudAnswerError, CloudError, InstanceNotFound
-from tower.cloud.fanout import describe, fan_out
+from tower.cloud.http.fan_out import describe, fan_out
 from tower.cloud.interfaces import (
     EXTERNAL_IP,
     INTERNAL_IP,
@@ -26,7 +26,7 @@ from tower.cloud.openstack.config import OpenStackConfig
 from tower.cloud.openstack.keys import ITEM_LIMIT, PREFIX, metadata_item
 from tower.cloud.openstack.metadata import Here
 from tower.cloud.openstack.nova import Nova, Server, flavor_of
-from tower.pieces import in_pieces
+from tower.reactor.cooperate import map_cooperatively
 
 #: States in which a server can be expected to answer, now or soon.
 UP = frozenset(("ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"))
@@ -239,7 +239,7 @@ class OpenStackInstances:
         names = {number: await nova.flavor_name(number) for number in {number for _, number in found}}
         if names.keys() <= {""}:
             return [instance for instance, _ in found]
-        return await in_pieces(
+        return await map_cooperatively(
             nova.clock, found, lambda each: evolve(each[0], type=each[0].type or names[each[1]])
         )
 

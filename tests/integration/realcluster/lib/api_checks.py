@@ -5,7 +5,7 @@ import re
 import time
 import urllib.request
 
-from .matrix import MANY, MIB, Bench, Checks, SkippedError, expect
+from tests.integration.realcluster.lib.matrix import MANY, MIB, Bench, Checks, SkippedError, expect
 
 CHECKS = Checks()
 

@@ -1,0 +1,236 @@
+"""`tower join` for old agents: lines, manifests, tokens that are imported."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.fakes.api import FakeTunnel
+from tests.fakes.cli import CommandTestCase
+
+#: As upstream makes them: 64 hex digits.
+OLD = "0123456789abcdef" * 4
+
+V1 = ("join", "alpha", "--protocol", "v1")
+
+
+class V1Case(CommandTestCase):
+    """Has the cluster alpha."""
+
+    def setUp(self) -> None:
+        """Add it."""
+        super().setUp()
+        self.add("alpha")
+
+    def said(self, *words: str) -> tuple[str, str]:
+        """Return standard output and standard error of a command that must succeed."""
+        code, out, err = self.run_tower(*words)
+        self.assertEqual(code, 0, err)
+        return out, err
+
+    def nothing_made(self, *words: str) -> str:
+        """Return what a command says that must fail, and make no token."""
+        said = self.bad(*words)
+        self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
+        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
+        return said
+
+
+class LineTests(V1Case):
+    """`--format command`, which is the default."""
+
+    def test_line(self) -> None:
+        """Standard output is the one line, with what KubeSphere Tower's agent takes and nothing else."""
+        out, err = self.said(*V1)
+        self.assertEqual(out.count("\n"), 1)
+        match shlex.split(out):
+            case ["agent", "--name", "alpha", "--token", token, "--proxy-server", server]:
+                found = self.v1_tokens.check("alpha", token)
+                self.assertEqual(server, "http://tower.example.org:8080")
+            case words:
+                self.fail(f"{words}")
+        self.assertIn(f"tower cluster revoke alpha {found}", err)
+        self.assertIn("--ca-file", err)
+        self.assertIn("--kubeconfig", err)
+        self.assertNotIn(token, err)
+
+    def test_with_ca(self) -> None:
+        """With the CA the agent is led to the TLS port, and told to believe that CA."""
+        path = self.mktemp()
+        out, err = self.said(*V1, "--ca-file", path)
+        self.assertEqual(Path(path).read_bytes(), self.serving.pem)
+        words = shlex.split(out)
+        self.assertEqual(words[:3], ["env", f"SSL_CERT_FILE={path}", "agent"])
+        self.assertEqual(words[-2:], ["--proxy-server", "https://tower.example.org:8443"])
+        self.assertNotIn("http:", err)
+        self.said(*V1, "--ca-file", path)
+
+    def test_ca_file_of_another(self) -> None:
+        """No file that holds something else is lost, and none is written where it cannot be."""
+        path = Path(self.mktemp())
+        path.write_text("dear to somebody")
+        self.assertIn(str(path), self.bad(*V1, "--ca-file", str(path)))
+        self.assertEqual(path.read_text(), "dear to somebody")
+        self.assertIn("no such file", self.bad(*V1, "--ca-file", "/nowhere/ca.crt"))
+
+    def test_new_each_time(self) -> None:
+        """Each line has a token of its own."""
+        self.assertNotEqual(self.said(*V1)[0], self.said(*V1)[0])
+        self.assertEqual(len(self.v1_tokens.tokens("alpha")), 2)
+
+
+class ImportTests(V1Case):
+    """`--token-file`."""
+
+    def written(self, text: str | bytes) -> str:
+        """Return the path of a file with *text*."""
+        path = Path(self.mktemp())
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    def test_file(self) -> None:
+        """A token in a file is imported, without the newline at its end (hole 31)."""
+        out, _ = self.said(*V1, "--token-file", self.written(f"{OLD}\n"))
+        self.assertIn(f"--token {OLD} ", out)
+        self.v1_tokens.check("alpha", OLD)
+
+    def test_standard_input(self) -> None:
+        """So is one on standard input."""
+        self.patch(sys, "stdin", io.StringIO(f"{OLD}\n"))
+        self.said(*V1, "--token-file", "-")
+        self.v1_tokens.check("alpha", OLD)
+
+    def test_refused(self) -> None:
+        """A file without a token is named; what it holds is not shown."""
+        for text, words in (
+            ("", "16 to 1024"),
+            ("s3cr3t", "16 to 1024"),
+            ("s3cr3t s3cr3t s3cr3t s3cr3t", "one word"),
+            ("s3cr3t" * 1000, "16 to 1024"),
+            (b"s3cr3t\xff\xfe\xff\xff\xff\xff\xff\xff\xff\xff", "no text"),
+        ):
+            said = self.nothing_made(*V1, "--token-file", self.written(text))
+            self.assertIn(words, said)
+            self.assertNotIn("s3cr3t", said)
+        self.assertIn("/nowhere/token", self.nothing_made(*V1, "--token-file", "/nowhere/token"))
+
+
+class ManifestTests(V1Case):
+    """`--format manifest`."""
+
+    def objects(self, *words: str) -> dict[str, dict[str, Any]]:
+        """Return the objects in the manifest, by kind."""
+        out, err = self.said(*V1, "--format", "manifest", *words)
+        self.assertEqual(err, "")
+        return {item["kind"]: item for item in yaml.safe_load_all(out)}
+
+    def test_objects(self) -> None:
+        """All that the agent needs is in the file, and in KubeSphere's namespace."""
+        objects = self.objects()
+        self.assertEqual(
+            list(objects), ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Secret", "Deployment"]
+        )
+        for kind in ("ServiceAccount", "Secret", "Deployment"):
+            self.assertEqual(objects[kind]["metadata"]["namespace"], "kubesphere-system")
+        binding = objects["ClusterRoleBinding"]
+        self.assertEqual(binding["roleRef"]["name"], objects["ClusterRole"]["metadata"]["name"])
+        account = {key: objects["ServiceAccount"]["metadata"][key] for key in ("name", "namespace")}
+        self.assertEqual(binding["subjects"], [{"kind": "ServiceAccount", **account}])
+        (rule,) = objects["ClusterRole"]["rules"]
+        self.assertEqual((rule["resources"], rule["verbs"]), (["users", "groups"], ["impersonate"]))
+
+    def test_deployment(self) -> None:
+        """The agent gets its flags, and verifies the proxy by the CA that comes along."""
+        objects = self.objects()
+        spec = objects["Deployment"]["spec"]
+        self.assertEqual(spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"])
+        pod = spec["template"]["spec"]
+        self.assertEqual(pod["serviceAccountName"], objects["ServiceAccount"]["metadata"]["name"])
+        (container,) = pod["containers"]
+        self.assertEqual(container["image"], "kubesphere/tower:v0.2.1")
+        self.assertEqual(container["command"], ["/agent"])
+        self.assertIn("--name=alpha", container["args"])
+        self.assertIn("--proxy-server=https://tower.example.org:8443", container["args"])
+        environment = {variable["name"]: variable for variable in container["env"]}
+        (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+        (item,) = volume["secret"]["items"]
+        self.assertEqual(volume["secret"]["secretName"], objects["Secret"]["metadata"]["name"])
+        self.assertEqual(environment["SSL_CERT_FILE"]["value"], f"{mount['mountPath']}/{item['path']}")
+        self.assertEqual(objects["Secret"]["stringData"][item["key"]].encode(), self.serving.pem)
+
+    def test_token(self) -> None:
+        """The token is in the Secret and nowhere else, and the agent gets it from there."""
+        objects = self.objects()
+        token = objects["Secret"]["stringData"]["token"]
+        self.v1_tokens.check("alpha", token)
+        self.assertNotIn(token, str(objects["Deployment"]))
+        (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+        self.assertIn("--token=$(TOWER_TOKEN)", container["args"])
+        reference = container["env"][0]["valueFrom"]["secretKeyRef"]
+        self.assertEqual(
+            (container["env"][0]["name"], reference["name"], reference["key"]),
+            ("TOWER_TOKEN", objects["Secret"]["metadata"]["name"], "token"),
+        )
+
+    def test_readable(self) -> None:
+        """People can read it: the CA is a block of lines, and nothing is a reference to something above."""
+        out, _ = self.said(*V1, "--format", "manifest")
+        self.assertIn("\n  ca.crt: |\n    -----BEGIN CERTIFICATE-----\n", out)
+        self.assertNotRegex(out, r"[&*]id0")
+        self.assertTrue(out.startswith("# The agent of KubeSphere Tower"), out[:80])
+
+    def test_image_and_token(self) -> None:
+        """Another image may be named; an imported token goes into the Secret."""
+        path = Path(self.mktemp())
+        path.write_text(OLD)
+        objects = self.objects("--image", "registry.example/tower:v0.2.0", "--token-file", str(path))
+        (container,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+        self.assertEqual(container["image"], "registry.example/tower:v0.2.0")
+        self.assertEqual(objects["Secret"]["stringData"]["token"], OLD)
+
+
+class OptionTests(V1Case):
+    """What does not go together."""
+
+    def test_named(self) -> None:
+        """Each option that is for other agents or the other format is named, and nothing is made."""
+        for words, text in (
+            ((*V1, "--ttl", "2h"), "--ttl"),
+            ((*V1, "--uses", "2"), "--uses"),
+            ((*V1, "--image", "x"), "--image"),
+            ((*V1, "--format", "manifest", "--ca-file", "x"), "--ca-file"),
+            (("join", "alpha", "--token-file", "x"), "--token-file"),
+            (("join", "alpha", "--ca-file", "x"), "--ca-file"),
+            (("join", "alpha", "--image", "x"), "--image"),
+            (("join", "alpha", "--format", "manifest"), "--protocol v1"),
+            ((*V1, "--format", "env"), "--protocol v2"),
+            (("join", "alpha", "--protocol", "v3"), "--protocol"),
+            (("join", "alpha", "--token", OLD), "--token"),
+        ):
+            self.assertIn(text, self.nothing_made(*words))
+
+    def test_missing_cluster(self) -> None:
+        """The cluster that is not there is named."""
+        self.assertIn("there is no cluster beta", self.nothing_made("join", "beta", "--protocol", "v1"))
+
+
+class AgentTests(V1Case):
+    """Tokens among the agents."""
+
+    def test_shown_and_revoked(self) -> None:
+        """A token is shown with its live tunnels, by `show` too, and is revoked by its id."""
+        self.said(*V1)
+        (token,) = self.v1_tokens.tokens("alpha")
+        self.tunnels.add(FakeTunnel("alpha", token.id, version="v0.2.1", protocol="kubesphere-v1"))
+        for words in (("cluster", "agents", "alpha"), ("cluster", "show", "alpha")):
+            line = self.good(*words).splitlines()[-1]
+            self.assertEqual((line.split()[0], line.split()[-1]), (token.id, "kubesphere-v1"))
+            self.assertIn("v0.2.1", line)
+        self.assertIn(token.id, self.good("cluster", "revoke", "alpha", token.id))
+        self.assertEqual(self.v1_tokens.tokens("alpha"), [])
+        self.assertIn("tower cluster agents alpha", self.bad("cluster", "revoke", "alpha", token.id))

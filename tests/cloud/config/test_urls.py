@@ -1,0 +1,56 @@
+"""`tower.cloud.config.urls`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cloud.asking import logged
+from tower.cloud.config.gcfg import parse
+from tower.cloud.config.sections import Section
+from tower.cloud.config.text import ConfigText
+from tower.cloud.config.urls import read_url
+from tower.cloud.errors import CloudConfigError
+
+
+def section(url: str) -> Section:
+    """Return a section with a URL."""
+    return parse(ConfigText("a.conf", f'[a]\nurl = "{url}"\n')).section("a")
+
+
+class URLTests(SynchronousTestCase):
+    """What is read, and what is said of it."""
+
+    def test_good(self) -> None:
+        """URLs of services are read without a slash at their end; one that is missing is the default."""
+        for url in ("https://a", "https://a:1/b", "http://[::1]:5/b", "http://localhost"):
+            with logged() as lines:
+                self.assertEqual(url, read_url(section(url + "/"), "url", ""))
+            self.assertEqual([], lines)
+        self.assertEqual("https://d", read_url(section(""), "url", "https://d/"))
+        self.assertEqual("https://a/?b=c/", read_url(section("https://a/?b=c/"), "url", "", query=True))
+
+    def test_bad(self) -> None:
+        """What is none, or has a user, a query or spaces, is an error that does not show it."""
+        for url in (
+            "a",
+            "ftp://a",
+            "https://",
+            "https://user:hush@a",
+            "https://a?hush",
+            "https://a b",
+            "https://a#b",
+        ):
+            with self.assertRaisesRegex(CloudConfigError, "^a.conf:2: url is no URL of a service") as caught:
+                read_url(section(url), "url", "")
+            self.assertNotIn("hush", str(caught.exception))
+
+    def test_in_the_clear(self) -> None:
+        """Credentials that go in the clear over a network are told of; on this machine they may."""
+        with logged() as lines:
+            read_url(section("http://a.example:5000/x"), "url", "")
+            read_url(section("http://a.example:5000/x"), "url", "", shows_secrets=False)
+            read_url(section("http://127.0.0.1:5000/x"), "url", "")
+        self.assertEqual(1, len(lines))
+        self.assertIn(
+            "NOT SECURE: url is not https://: whoever is on the way to a.example can read", lines[0]
+        )

@@ -1,0 +1,221 @@
+"""The tokens of agents of ``kubesphere-v1``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.store.store_contract import HeldStore
+from tower.clusters import Clusters
+from tower.clusters.v1_tokens import KIND, LONGEST, SHORTEST, TOKEN_LIMIT, V1Tokens
+from tower.errors import Conflict, Invalid, NotFound, TowerError, Unauthorized
+
+#: A moment in 2026, s.
+NOW = 1_790_000_000.0
+
+#: As upstream makes them: 64 hex digits.
+OLD = "0123456789abcdef" * 4
+
+
+class V1TokensTests(SynchronousTestCase):
+    """Each test has the clusters alpha and beta."""
+
+    def setUp(self) -> None:
+        """Make a store with two clusters."""
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.store = HeldStore()
+        self.clusters = Clusters(self.store, None, self.clock)
+        self.addCleanup(self.clusters.stop)
+        for name in ("alpha", "beta"):
+            self.successResultOf(self.clusters.add(name))
+        self.tokens = V1Tokens(self.store, self.clock)
+        self.addCleanup(self.tokens.stop)
+
+    def minted(self, cluster: str = "alpha", token: str | None = None) -> str:
+        """Return a new token, or import one."""
+        return self.successResultOf(self.tokens.mint(cluster, token))
+
+    def reason(self, cluster: str, token: str) -> str:
+        """Return why a token is no good, for the log; the peer hears nothing of it."""
+        with self.assertRaises(Unauthorized) as caught:
+            self.tokens.check(cluster, token)
+        self.assertEqual(str(caught.exception), "Unauthorized")
+        reason: str = caught.exception.reason
+        self.assertNotIn(token or "tower-", reason)
+        return reason
+
+    def text(self, failed: Deferred[str] | Deferred[None], kind: type[TowerError]) -> str:
+        """Return the text of a failure."""
+        return str(self.failureResultOf(failed, kind).value)
+
+    def test_minted(self) -> None:
+        """A new token is good for its cluster, again and again and years later."""
+        token = self.minted()
+        self.assertRegex(token, r"^tower-v1-[A-Za-z0-9_-]{43}$")
+        self.assertEqual(
+            self.tokens.check("alpha", token), "v1:" + hashlib.sha256(token.encode()).hexdigest()[:12]
+        )
+        self.clock.advance(20 * 365 * 86400.0)
+        found = self.tokens.check("alpha", token)
+        self.assertIsNone(self.tokens.refusal("alpha", found))
+        (known,) = self.tokens.tokens("alpha")
+        self.assertEqual((known.cluster, known.id, known.minted), ("alpha", found, NOW))
+
+    def test_secrets_stay_out(self) -> None:
+        """The store does not hold the token, and no two tokens are alike."""
+        one, two, old = self.minted(), self.minted(), self.minted(token=OLD)
+        self.assertNotEqual(one, two)
+        held = json.dumps({name: dict(r.value) for name, r in self.store.snapshot(KIND).items()})
+        for token in (one.removeprefix("tower-v1-"), two.removeprefix("tower-v1-"), old):
+            self.assertNotIn(token, held)
+        self.assertNotIn(OLD, repr(self.tokens.tokens("alpha")))
+
+    def test_refused_alike(self) -> None:
+        """Whatever is wrong is for the log alone."""
+        token = self.minted()
+        self.assertEqual(self.reason("gamma", token), "unknown cluster")
+        self.assertEqual(self.reason("alpha", token + "x"), "unknown token")
+        self.assertEqual(self.reason("alpha", token[:-1]), "unknown token")
+        self.assertEqual(self.reason("alpha", ""), "unknown token")
+        self.assertEqual(self.reason("alpha", token + "\n"), "unknown token")
+        self.assertEqual(self.reason("alpha", "\ud800é"), "unknown token")
+        self.assertEqual(self.reason("beta", token), "unknown token")
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.assertEqual(self.reason("alpha", token), "the cluster is disabled")
+        self.assertEqual(self.reason("alpha", "another-token-here"), "unknown token")
+
+    def test_record_of_another_token(self) -> None:
+        """The first digits of a digest only find a record: all of them count."""
+        token = self.minted()
+        ((name, record),) = self.store.snapshot(KIND).items()
+        digest = record.value["digest"]
+        other = {**record.value, "digest": digest[:12] + "0" * (len(digest) - 12)}
+        self.successResultOf(self.store.update(KIND, name, other))
+        self.assertEqual(self.reason("alpha", token), "unknown token")
+        self.assertIn("another token", self.text(self.tokens.mint("alpha", token), Conflict))
+
+    def test_imported(self) -> None:
+        """A token that agents have already is taken over, more than once and for two clusters alike."""
+        self.assertEqual(self.minted(token=OLD), OLD)
+        self.assertEqual(self.minted(token=OLD), OLD)
+        self.assertEqual(len(self.tokens.tokens("alpha")), 1)
+        self.minted("beta", OLD)
+        found = self.tokens.check("alpha", OLD)
+        self.assertEqual(self.tokens.check("beta", OLD), found)
+        self.successResultOf(self.tokens.revoke("alpha", found))
+        self.assertEqual(self.reason("alpha", OLD), "unknown token")
+        self.assertEqual(self.tokens.check("beta", OLD), found)
+
+    def test_import_refused(self) -> None:
+        """What no agent can send as a token, or anybody could guess, is refused without being shown."""
+        for token in (
+            "",
+            "s3cr3t".ljust(SHORTEST - 1, "x"),
+            "s3cr3t".ljust(LONGEST + 1, "x"),
+            "s3cr3t word that is two",
+            "s3cr3t-with-a-newline\n",
+            "s3cr3t-with-an-umlaut-ü",
+            "s3cr3t-with-a-null\0",
+        ):
+            said = self.text(self.tokens.mint("alpha", token), Invalid)
+            self.assertIn("one word of 16 to 1024", said)
+            self.assertNotIn("s3cr3t", said)
+        for length in (SHORTEST, LONGEST):
+            self.minted(token="x" * length)
+
+    def test_several(self) -> None:
+        """A cluster may have several, so that they can be changed one agent at a time; but not any number."""
+        tokens = [self.minted() for _ in range(TOKEN_LIMIT)]
+        self.assertIn("tower cluster revoke alpha", self.text(self.tokens.mint("alpha"), Conflict))
+        self.minted(token=tokens[0])
+        self.minted("beta")
+        self.assertEqual(len({self.tokens.check("alpha", token) for token in tokens}), TOKEN_LIMIT)
+
+    def test_oldest_first(self) -> None:
+        """They are listed in the order in which they were made, each cluster's alone."""
+        expected = []
+        for _ in range(3):
+            expected.append(self.tokens.check("alpha", self.minted()))
+            self.clock.advance(1)
+        self.minted("beta")
+        self.assertEqual([token.id for token in self.tokens.tokens("alpha")], expected)
+        self.assertEqual(self.tokens.tokens("gamma"), [])
+
+    def test_revoked(self) -> None:
+        """A token that was revoked is no good, and the others are."""
+        one, two = self.minted(), self.minted()
+        found = self.tokens.check("alpha", one)
+        self.successResultOf(self.tokens.revoke("alpha", found))
+        self.assertEqual(self.reason("alpha", one), "unknown token")
+        self.assertEqual(self.tokens.refusal("alpha", found), "the token was revoked")
+        self.tokens.check("alpha", two)
+        for wrong in (found, "v1:", "v1:0", "SHA256:x", found.removeprefix("v1:")):
+            self.assertIn("tower cluster agents", self.text(self.tokens.revoke("alpha", wrong), NotFound))
+        self.text(self.tokens.revoke("gamma", found), NotFound)
+
+    def test_restarted(self) -> None:
+        """The next start of the proxy knows the tokens, and whoever else follows the same store."""
+        other = V1Tokens(self.store, self.clock)
+        self.addCleanup(other.stop)
+        self.minted()
+        late = V1Tokens(self.store, self.clock)
+        self.addCleanup(late.stop)
+        for tokens in (other, late):
+            self.assertEqual(tokens.tokens("alpha"), self.tokens.tokens("alpha"))
+        self.successResultOf(late.revoke("alpha", late.tokens("alpha")[0].id))
+        for tokens in (self.tokens, other, late):
+            self.assertEqual(tokens.tokens("alpha"), [])
+
+    def test_refusal(self) -> None:
+        """What was checked can be asked again without the token."""
+        found = self.tokens.check("alpha", self.minted())
+        self.assertEqual(self.tokens.refusal("gamma", found), "unknown cluster")
+        self.assertEqual(self.tokens.refusal("beta", found), "the token was revoked")
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.assertEqual(self.tokens.refusal("alpha", found), "the cluster is disabled")
+
+    def test_cluster_removed(self) -> None:
+        """A removed cluster takes its tokens along; a new one of the same name begins without any."""
+        token = self.minted()
+        found = self.tokens.check("alpha", token)
+        self.minted("beta", OLD)
+        self.successResultOf(self.clusters.remove("alpha"))
+        self.assertEqual(self.reason("alpha", token), "unknown cluster")
+        self.assertEqual(len(self.store.snapshot(KIND)), 1)
+        self.successResultOf(self.clusters.add("alpha"))
+        self.assertEqual(self.reason("alpha", token), "unknown token")
+        self.assertEqual(self.tokens.refusal("alpha", found), "the token was revoked")
+        self.assertEqual(self.tokens.tokens("alpha"), [])
+        self.tokens.check("beta", OLD)
+
+    def test_cluster_gone_meanwhile(self) -> None:
+        """Who mints for a cluster that is being removed is told, and no token is left behind."""
+        self.text(self.tokens.mint("gamma"), NotFound)
+        self.store.holding = True
+        removal, minting = self.clusters.remove("alpha"), self.tokens.mint("alpha")
+        self.store.release()
+        self.successResultOf(removal)
+        self.assertIn("alpha", self.text(minting, NotFound))
+        self.assertEqual(dict(self.store.snapshot(KIND)), {})
+
+    def test_revoked_twice_at_once(self) -> None:
+        """Of two who revoke at once, one is told that there is none any more."""
+        found = self.tokens.check("alpha", self.minted())
+        self.store.holding = True
+        one, two = self.tokens.revoke("alpha", found), self.tokens.revoke("alpha", found)
+        self.store.release()
+        self.successResultOf(one)
+        self.text(two, NotFound)
+
+    def test_imported_twice_at_once(self) -> None:
+        """Two who import the same token at once are both right."""
+        self.store.holding = True
+        one, two = self.tokens.mint("alpha", OLD), self.tokens.mint("alpha", OLD)
+        self.store.release()
+        self.assertEqual((self.successResultOf(one), self.successResultOf(two)), (OLD, OLD))
+        self.assertEqual(len(self.tokens.tokens("alpha")), 1)

@@ -1,0 +1,114 @@
+"""Tests of `tower.conch.connection.fairness`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.conch.connection.fairness import LEAST, MIXED, SHARED_FOR, SHARED_PACKET, BusyChannels, Fairness
+from tower.conch.connection.messages import ALWAYS_FITS, LONGEST_DATA
+from tower.conch.connection.window import ALONE, SHARED, Window
+from tower.net.budget import Budget
+
+ROUND_TRIP = 0.1
+
+
+class Wire:
+    """As much of a tunnel's as is needed."""
+
+    round_trip = ROUND_TRIP
+
+
+class CompanyTests(SynchronousTestCase):
+    """Counts who is busy, and what each of them may have."""
+
+    def setUp(self) -> None:
+        """Have nobody."""
+        self.company = BusyChannels()
+        self.windows = [Window(Budget(0)) for _ in range(100)]
+        self.now = 1000.0
+
+    def shares(self, count: int) -> list[int]:
+        """Have the first *count* windows renewed at once, some time later; return what each was told."""
+        self.now += 0.3
+        return [self.company.share(window, self.now) for window in self.windows[:count]]
+
+    def test_parts(self) -> None:
+        """From the second time on, all of them together have as much as there is, and no more."""
+        self.shares(16)
+        self.assertEqual(self.shares(16), [MIXED // 16] * 16)
+
+    def test_bounds(self) -> None:
+        """A few have no more than others that are not alone, many not less than is worth a message."""
+        self.shares(100)
+        self.assertEqual(self.shares(100)[-1], LEAST)
+        self.shares(2)
+        self.assertEqual(self.shares(2), [SHARED] * 2)
+
+    def test_again_and_again(self) -> None:
+        """However often one is renewed, it counts once."""
+        self.shares(1)
+        for _ in range(50):
+            self.assertEqual(self.company.share(self.windows[0], self.now), SHARED)
+
+    def test_gone(self) -> None:
+        """Who was busy counts until the end of the next period, and not after a pause."""
+        self.shares(32)
+        self.assertEqual(self.shares(1), [MIXED // 32])
+        self.assertEqual(self.shares(1), [SHARED])
+        self.shares(32)
+        self.now += 10
+        self.assertEqual(self.shares(1), [SHARED])
+
+
+class SharingTests(SynchronousTestCase):
+    """Knows who is active."""
+
+    def setUp(self) -> None:
+        """Have nobody."""
+        self.sharing = Fairness(Wire())
+        self.window = Window(Budget(0))
+        self.now = 1000.0
+
+    def near(self) -> int:
+        """Return what is enough near by, now."""
+        return self.sharing.near(self.window, self.now)
+
+    def test_alone(self) -> None:
+        """One channel has the tunnel to itself, whatever it sends."""
+        for size in (1, LONGEST_DATA):
+            self.sharing.notice("one", size)
+            self.sharing.busiest = None
+        self.assertEqual((self.near(), self.sharing.largest), (ALONE, LONGEST_DATA))
+
+    def test_bulk(self) -> None:
+        """Bulk of two keeps large packets and smaller windows, for a while after the last change."""
+        for channel in ("one", "two"):
+            self.sharing.notice(channel, LONGEST_DATA)
+        self.assertEqual((self.near(), self.sharing.largest), (SHARED, LONGEST_DATA))
+        self.now += SHARED_FOR + ROUND_TRIP - 0.01
+        self.assertEqual(self.near(), SHARED)
+        self.now += 0.02
+        self.assertEqual(self.near(), ALONE)
+
+    def test_mixed(self) -> None:
+        """Small packets of others make packets short at once, and windows a part of what there is."""
+        self.sharing.notice("one", LONGEST_DATA)
+        self.sharing.notice("two", ALWAYS_FITS)
+        self.assertEqual((self.sharing.largest, self.sharing.is_mixed), (SHARED_PACKET, True))
+        self.assertEqual(self.near(), min(SHARED, MIXED))
+        self.assertFalse(self.sharing.is_mixed)
+        self.now += SHARED_FOR - 0.01
+        self.sharing.look(self.now)
+        self.assertEqual(self.sharing.largest, SHARED_PACKET)
+        self.now += 0.02
+        self.assertTrue(self.sharing.look(self.now))
+        self.assertEqual((self.sharing.largest, self.near()), (LONGEST_DATA, SHARED))
+
+    def test_forget(self) -> None:
+        """A channel that is gone is nobody's company, and only it is forgotten."""
+        self.sharing.notice("one", 1)
+        self.sharing.forget("two")
+        self.assertEqual(self.sharing.busiest, "one")
+        self.sharing.forget("one")
+        self.sharing.notice("two", 1)
+        self.assertEqual((self.near(), self.sharing.largest), (ALONE, LONGEST_DATA))

@@ -1,0 +1,98 @@
+"""Tests of the admin's kubeconfig in the state directory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import load_pem_x509_certificate
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters.credentials import ADMINS, Credentials
+from tower.control.admin_kubeconfig import FILE, LIFETIME, RENEWAL, AdminAccess
+from tower.errors import ConfigurationError
+from tower.kube.kubeconfig import load_kubeconfig
+from tower.store import MemoryStore
+from tower.trust.authorities import own_authority
+from tower.trust.statedir import StateDir
+from tower.web.access.authentication import Authenticator, authorize_api
+
+NOW = 1_800_000_000.0
+
+
+class AdminAccessTests(SynchronousTestCase):
+    """The file and its renewal."""
+
+    def setUp(self) -> None:
+        """Start with a state directory and a store in memory."""
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder, True)
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.state = StateDir(Path(folder) / "state")
+        store = MemoryStore()
+        self.credentials = Credentials(store, self.clock, 86400.0)
+        self.access = AdminAccess(
+            self.state,
+            self.credentials,
+            own_authority(self.state, "users-ca", NOW),
+            own_authority(self.state, "serving-ca", NOW),
+            "https://127.0.0.1:8443",
+            self.clock.seconds,
+        )
+
+    def renew(self) -> None:
+        """Do what the timer does."""
+        self.successResultOf(Deferred.fromCoroutine(self.access.try_to_renew()))
+
+    def test_opens_the_api(self) -> None:
+        """The credential in it is an admin's, for Tower's own API, and short-lived; the file is private."""
+        self.successResultOf(Deferred.fromCoroutine(self.access.renew()))
+        path = self.state.path / FILE
+        self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        found = load_kubeconfig(path)
+        self.assertEqual(found.server, "https://127.0.0.1:8443")
+        (credential,) = self.credentials.list("")
+        self.assertEqual((credential.groups, credential.expires), ((ADMINS,), NOW + LIFETIME))
+        assert found.client_certificate is not None
+        der = load_pem_x509_certificate(found.client_certificate).public_bytes(Encoding.DER)
+        authorize_api(Authenticator(self.credentials, self.clock).authenticate(der, None))
+
+    def test_renewed(self) -> None:
+        """It is renewed when its time comes, and not before."""
+        self.renew()
+        first = (self.state.path / FILE).read_bytes()
+        self.renew()
+        self.assertEqual((self.state.path / FILE).read_bytes(), first)
+        self.assertEqual(len(self.credentials.list("")), 1)
+        self.clock.advance(RENEWAL)
+        self.renew()
+        self.assertNotEqual((self.state.path / FILE).read_bytes(), first)
+
+    def test_clock_set_back(self) -> None:
+        """One that seems to come from the future is no good, so it is renewed."""
+        self.renew()
+        first = (self.state.path / FILE).read_bytes()
+        self.clock.rightNow -= 2 * LIFETIME
+        self.renew()
+        second = (self.state.path / FILE).read_bytes()
+        self.assertNotEqual(second, first)
+        self.renew()
+        self.assertEqual((self.state.path / FILE).read_bytes(), second)
+
+    def test_full_disk(self) -> None:
+        """A file that cannot be written is logged and tried again, and the old one stays."""
+        self.renew()
+        first = (self.state.path / FILE).read_bytes()
+        self.clock.advance(RENEWAL)
+        self.state.path.rename(self.state.path.with_name("moved"))
+        self.renew()
+        self.assertEqual(len(self.flushLoggedErrors(ConfigurationError)), 1)
+        self.state.path.with_name("moved").rename(self.state.path)
+        self.assertEqual((self.state.path / FILE).read_bytes(), first)
+        self.renew()
+        self.assertNotEqual((self.state.path / FILE).read_bytes(), first)

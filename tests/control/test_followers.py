@@ -1,0 +1,281 @@
+"""Tests of what follows the tunnels and the records: conditions, cuts, timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.ssh_spec import SSHSpec
+from tower.clusters.v1_tokens import V1Tokens, id_of_token
+from tower.control.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availability
+from tower.control.revocation import Revocation
+from tower.kube.kubeconfig import KubeAccess
+from tower.reactor.periodic import periodic
+from tower.store import MemoryStore
+from tower.trust.vault import Vault
+from tower.tunnels import Tunnels
+from tower.web.access.authentication import Authenticator
+from tower.web.access.sessions import Sessions
+
+NOW = 1_800_000_000.0
+
+OPEN = ("True", "TunnelOpen", "An SSH tunnel to a node is open.")
+
+
+class FakeTunnel:
+    """A tunnel that only remembers why it was closed."""
+
+    protocol = "tower-v2"
+
+    def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
+        self.name, self.fingerprint = name, fingerprint
+        self.version = self.peer = ""
+        self.server = b""
+        self.since = NOW
+        self.draining = False
+        self.on_change: Callable[[], None] = lambda: None
+        self.round_trip = 0.0
+        self.streams = 0
+        self.closed: list[str] = []
+
+    def rewrite_for(self, target: str) -> None:
+        """Rewrite nothing."""
+
+    def open(self, target: str) -> Deferred[Any]:
+        """Open nothing."""
+        return Deferred()
+
+    def drain(self) -> None:
+        """Note nothing."""
+
+    def close(self, reason: str) -> None:
+        """Remember why."""
+        self.closed.append(reason)
+
+
+class Bench:
+    """A clock set to a real time, a store in memory, and what stands on them."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.store = MemoryStore()
+        self.clusters = Clusters(self.store, None, self.clock)
+        self.credentials = Credentials(self.store, self.clock, 86400.0)
+        self.tokens = JoinTokens(self.store, self.clock)
+        self.tunnels = Tunnels(self.clock, self.clock.seconds)
+        self.sessions = Sessions(Authenticator(self.credentials, self.clock))
+
+
+class AvailabilityTests(SynchronousTestCase):
+    """The condition AgentAvailable."""
+
+    def setUp(self) -> None:
+        """Start with one cluster."""
+        self.bench = Bench()
+        self.successResultOf(self.bench.clusters.add("alpha"))
+        self.service = Availability(self.bench.clock, self.bench.clusters, self.bench.tunnels)
+        self.service.startService()
+        self.addCleanup(self.service.stopService)
+
+    def condition(self) -> tuple[str, float] | None:
+        """Return status and time of transition."""
+        found = self.bench.clusters.require("alpha").condition(AGENT_AVAILABLE)
+        return None if found is None else (found.status, found.last_transition)
+
+    def add_gamma(self) -> None:
+        """Add a cluster that is reached by its nodes."""
+        bench = self.bench
+        vault = Vault(f"{self.mktemp()}.key")
+        clusters = Clusters(bench.store, None, bench.clock, MemberCredentials(bench.store, vault))
+        access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
+        self.successResultOf(clusters.add("gamma", ssh=SSHSpec("core", "/key"), access=access))
+        bench.tunnels.explain("gamma", lambda: "No SSH tunnels currently open.")
+
+    def gamma(self) -> tuple[str, str, str]:
+        """Return what is said of that."""
+        found = self.bench.clusters.require("gamma").condition(NODES_AVAILABLE)
+        assert found is not None
+        return found.status, found.reason, found.message
+
+    def test_connects(self) -> None:
+        """An agent that connects makes it true at once."""
+        self.bench.tunnels.add(FakeTunnel("alpha"))
+        self.assertEqual(self.condition(), ("True", NOW))
+
+    def test_quick_reconnect(self) -> None:
+        """An agent that is back within the grace period leaves no transition."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.bench.clock.advance(5)
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(9.9)
+        self.bench.tunnels.add(FakeTunnel("alpha"))
+        self.bench.clock.advance(60)
+        self.assertEqual(self.condition(), ("True", NOW))
+
+    def test_stays_away(self) -> None:
+        """After the grace period it is false, and the message says since when."""
+        tunnel = FakeTunnel("alpha")
+        self.bench.tunnels.add(tunnel)
+        self.bench.tunnels.remove(tunnel)
+        self.bench.clock.advance(10)
+        self.assertEqual(self.condition(), ("False", NOW + 10))
+        found = self.bench.clusters.require("alpha").condition(AGENT_AVAILABLE)
+        assert found is not None
+        self.assertIn("last seen 10 s ago", found.message)
+
+    def test_after_a_crash(self) -> None:
+        """What the last run left as true becomes false when no agent comes."""
+        self.successResultOf(self.bench.clusters.set_condition("alpha", AGENT_AVAILABLE, "True", "R", "m"))
+        self.service.stopService()
+        self.service.startService()
+        self.bench.clock.advance(10)
+        self.assertEqual(self.condition(), ("False", NOW + 10))
+
+    def test_nodes(self) -> None:
+        """A cluster without agents has a condition of its own, whose text is what its users read."""
+        self.add_gamma()
+        tunnel = FakeTunnel("gamma")
+        for change, wanted in (
+            (self.bench.tunnels.add, OPEN),
+            (self.bench.tunnels.remove, ("False", "NoTunnel", "No SSH tunnels currently open.")),
+        ):
+            change(tunnel)
+            self.bench.clock.advance(10)
+            self.assertEqual(self.gamma(), wanted)
+            self.assertIsNone(self.bench.clusters.require("gamma").condition(AGENT_AVAILABLE))
+        self.bench.tunnels.explain("gamma", None)
+        self.assertIn("agent of cluster gamma", self.bench.tunnels.why_not("gamma"))
+
+    def test_nodes_of_no_use(self) -> None:
+        """Tunnels behind which nobody answers well for the grace period do not count; the text says why."""
+        self.add_gamma()
+        bench = self.bench
+        bench.tunnels.add(FakeTunnel("gamma"))
+        bench.tunnels.note("gamma", "refused")
+        bench.clock.advance(9)
+        self.assertEqual(self.gamma(), OPEN)
+        bench.tunnels.note("gamma", "refused again")
+        bench.clock.advance(1)
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "refused again"))
+        bench.tunnels.note("gamma", "timed out")
+        bench.clock.advance(10)
+        self.assertEqual(self.gamma(), ("False", "NodesDegraded", "timed out"))
+        bench.tunnels.note("gamma", "")
+        self.assertEqual(self.gamma(), OPEN)
+        bench.tunnels.note("gamma", "refused")
+        bench.clock.advance(5)
+        bench.tunnels.note("gamma", "")
+        bench.clock.advance(60)
+        self.assertEqual(self.gamma(), OPEN)
+
+    def test_stops(self) -> None:
+        """A stopped service leaves no timer."""
+        self.service.stopService()
+        self.assertEqual(self.bench.clock.getDelayedCalls(), [])
+        self.service.startService()
+
+
+class RevocationTests(SynchronousTestCase):
+    """Tunnels and sessions end with their right."""
+
+    def setUp(self) -> None:
+        """Start with two clusters that have an agent each, and a session of jane's in alpha."""
+        self.bench = bench = Bench()
+        for name in ("alpha", "beta"):
+            self.successResultOf(bench.clusters.add(name))
+        self.alpha, self.beta = FakeTunnel("alpha", "SHA256:a"), FakeTunnel("beta", "SHA256:b")
+        for tunnel in (self.alpha, self.beta):
+            bench.tunnels.add(tunnel)
+        self.credential, secret = self.successResultOf(
+            bench.credentials.issue_token("alpha", "jane", ["dev"], 600)
+        )
+        identity = Authenticator(bench.credentials, bench.clock).authenticate(None, secret.encode())
+        self.ended: list[str] = []
+        bench.sessions.enter(identity, "alpha", self.ended.append)
+        service = Revocation(bench.store, bench.clusters, bench.credentials, bench.tunnels, bench.sessions)
+        service.startService()
+        self.addCleanup(service.stopService)
+
+    def test_disable(self) -> None:
+        """Disabling a cluster cuts its tunnels and sessions, and nobody else's."""
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        self.assertEqual(self.alpha.closed, ["cluster alpha is disabled"])
+        self.assertEqual(self.ended, ["cluster alpha is disabled"])
+        self.assertEqual(self.beta.closed, [])
+
+    def test_remove(self) -> None:
+        """So does removing it, and nothing is remembered of it."""
+        self.successResultOf(self.bench.clusters.remove("alpha"))
+        self.assertEqual(self.alpha.closed, ["cluster alpha was removed"])
+        self.assertEqual(len(self.ended), 1)
+        self.assertIs(self.bench.tunnels.last_seen("alpha"), None)
+
+    def test_agent_key(self) -> None:
+        """Revoking one agent's key cuts that agent's tunnels."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha", uses=2))
+        for fingerprint in ("SHA256:a", "SHA256:c"):
+            self.successResultOf(self.bench.tokens.enrol("alpha", token, fingerprint, b"blob"))
+        other = FakeTunnel("alpha", "SHA256:c")
+        self.bench.tunnels.add(other)
+        self.successResultOf(self.bench.tokens.revoke("alpha", "SHA256:a"))
+        self.assertEqual(self.alpha.closed, ["this agent's key was revoked"])
+        self.assertEqual(other.closed, [])
+
+    def test_token(self) -> None:
+        """Revoking a token of old agents cuts those that came by it, in that cluster alone."""
+        tokens = V1Tokens(self.bench.store, self.bench.clock)
+        minted = [self.successResultOf(tokens.mint("alpha", 32 * letter)) for letter in "xy"]
+        self.successResultOf(tokens.mint("beta", minted[0]))
+        revoked, kept = map(id_of_token, minted)
+        old = [
+            FakeTunnel("alpha", revoked),
+            FakeTunnel("alpha", revoked),
+            FakeTunnel("alpha", kept),
+            FakeTunnel("beta", revoked),
+        ]
+        for tunnel in old:
+            self.bench.tunnels.add(tunnel)
+        self.successResultOf(tokens.revoke("alpha", revoked))
+        why = ["this agent's token was revoked"]
+        self.assertEqual([tunnel.closed for tunnel in old], [why, why, [], []])
+        self.assertEqual(self.alpha.closed, [])
+        self.assertEqual(self.bench.tunnels.live("alpha"), [self.alpha, old[2]])
+
+    def test_credential(self) -> None:
+        """Revoking a credential ends what goes on with it."""
+        self.successResultOf(self.bench.credentials.revoke(self.credential.id))
+        self.assertEqual(len(self.ended), 1)
+        self.assertEqual(self.alpha.closed, [])
+
+
+class PeriodicTests(SynchronousTestCase):
+    """Timers whose bodies cannot stop them."""
+
+    def test_survives(self) -> None:
+        """A body that raises, at once or later, is called again, and its failure is logged."""
+        clock, calls = Clock(), []
+
+        def body() -> Deferred[None] | None:
+            calls.append(clock.seconds())
+            if len(calls) == 1:
+                raise ZeroDivisionError
+            if len(calls) == 2:
+                return fail(ZeroDivisionError())
+            return None
+
+        timer = periodic(clock, 2.0, body)
+        timer.startService()
+        clock.pump([2.0, 2.0])
+        timer.stopService()
+        self.assertEqual(calls, [0.0, 2.0, 4.0])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)

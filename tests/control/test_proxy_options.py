@@ -1,0 +1,100 @@
+"""Tests of what the proxy can be told, and what of it does not go together."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.control.proxy_options import Options
+
+
+class OptionsTests(SynchronousTestCase):
+    """Options."""
+
+    def parse(self, *words: str) -> Options:
+        """Return what they say."""
+        options = Options({})
+        options.parseOptions(list(words))
+        return options
+
+    def refusal(self, *words: str) -> str:
+        """Return why they are refused."""
+        with self.assertRaises(SystemExit) as caught:
+            self.parse(*words)
+        return str(caught.exception)
+
+    def test_secure_by_default(self) -> None:
+        """Whatever lets more people in has to be asked for."""
+        options = self.parse()
+        self.assertIs(options["kubesphere-ports"], None)
+        self.assertEqual(options["kubesphere-host"], "127.0.0.1")
+        for name in ("v1-open-ports", "v1-no-impersonation"):
+            self.assertFalse(options[name])
+
+    def test_kubesphere_ports(self) -> None:
+        """They are counted from the clusters' own, and an impossible range is named with the cure."""
+        self.assertEqual(
+            self.parse("--kubesphere-ports=16000-17000")["kubesphere-ports"], range(16000, 17001)
+        )
+        for words, wanted in (
+            (("--kubesphere-ports=20000-20010",), ("20000-20010", "16000-17000")),
+            (("--kubesphere-ports=16000-17000", "--cluster-ports=none"), ("--cluster-ports",)),
+            (
+                (
+                    "--kubesphere-ports=16000-17000",
+                    "--cluster-ports=6000-17000",
+                    "--port=5000",
+                    "--secure-port=5001",
+                ),
+                ("--cluster-ports", "16000-17000"),
+            ),
+            (("--kubesphere-ports=16000-17000", "--port=16080"), ("16080", "--kubesphere-ports")),
+            (("--kubesphere-ports=many",), ("many",)),
+        ):
+            refusal = self.refusal(*words)
+            for word in wanted:
+                self.assertIn(word, refusal)
+
+    def test_old_agents(self) -> None:
+        """Who turns old agents away cannot say what they may do."""
+        for name in ("v1-open-ports", "v1-no-impersonation"):
+            refusal = self.refusal("--require-v2", f"--{name}")
+            self.assertIn(name, refusal)
+            self.assertIn("--require-v2", refusal)
+
+    def test_ports(self) -> None:
+        """Two ports are two, and none of them is a cluster's."""
+        self.assertIn("6443", self.refusal("--port=6443"))
+        self.assertIn("8080", self.refusal("--secure-port=8080"))
+
+    def test_connections(self) -> None:
+        """One address may have a tenth unless another share is given, which has to be one."""
+        for words, share in (
+            ((), 1000),
+            (("--max-connections=200",), 20),
+            (("--max-connections=5",), 1),
+            (("--max-connections=0",), 1000),
+            (("--max-connections-per-address=0",), 0),
+            (("--max-connections=0", "--max-connections-per-address=70000"), 70000),
+        ):
+            self.assertEqual(self.parse(*words).connections_per_address, share, words)
+        refusal = self.refusal("--max-connections=50", "--max-connections-per-address=50")
+        self.assertIn("--max-connections-per-address '50' is not below --max-connections 50", refusal)
+        self.assertIn("many", self.refusal("--max-connections=many"))
+
+    def test_proxy_protocol(self) -> None:
+        """Nobody is believed unless named; a bad network is named with the cure."""
+        self.assertIs(self.parse()["proxy-protocol-from"], None)
+        networks = self.parse("--proxy-protocol-from=10.0.0.0/8,fd00::/8")["proxy-protocol-from"]
+        self.assertEqual([str(each) for each in networks], ["10.0.0.0/8", "fd00::/8"])
+        refusal = self.refusal("--proxy-protocol-from=10.0.0.0/8,10.0.0.0/33")
+        for word in ("--proxy-protocol-from", "10.0.0.0/33", "such as 10.0.0.0/8"):
+            self.assertIn(word, refusal)
+
+    def test_authority(self) -> None:
+        """A CA without its key, and what comes in a later version, are refused by name."""
+        for words, wanted in (
+            (("--ca-cert=/nowhere/ca.crt",), "/nowhere/ca.crt"),
+            (("--kubeconfig=x",), "kubeconfig"),
+            (("--leader-elect",), "leader-elect"),
+        ):
+            self.assertIn(wanted, self.refusal(*words))

@@ -1,0 +1,209 @@
+"""Tower's own API over a store in memory, for tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.certificates import NOW, authority
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.node_status import SSHStatus
+from tower.clusters.v1_tokens import V1Tokens
+from tower.kube.status import StatusError
+from tower.nodes.record_files import NodeFiles
+from tower.store import MemoryStore
+from tower.trust.vault import Vault
+from tower.tunnels import Tunnels
+from tower.web.api.dispatch import Call
+from tower.web.api.issuer import Issuer, Published
+from tower.web.api.resources import tower_api
+from tower.web.outcome import Outcome, Response, StreamingResponse
+
+BASE = "/apis/cluster.kubesphere.io/v1alpha1"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+HOST_KEY = "SHA256:" + "h" * 43
+
+
+@define(eq=False)
+class FakeTunnel:
+    """A live tunnel, as the API sees one."""
+
+    name: str
+    fingerprint: str = "SHA256:agent"
+    version: str = "1.2.3"
+    peer: str = "192.0.2.1:4711"
+    server: bytes = b""
+    since: float = NOW
+    draining: bool = False
+    round_trip: float = 0.0042
+    streams: int = 3
+    protocol: str = "tower-v2"
+    on_change: Callable[[], None] = lambda: None
+
+    def rewrite_for(self, target: str) -> None:
+        """Not for the API."""
+
+    def open(self, target: str) -> Any:
+        """Not for the API."""
+        raise AssertionError(target)
+
+    def drain(self) -> None:
+        """Not for the API."""
+
+    def close(self, reason: str) -> None:
+        """Nothing to close."""
+
+
+@define(eq=False)
+class Stream:
+    """Where a watch writes.
+
+    :ivar full: while true, `write` answers False.
+    """
+
+    lines: list[dict[str, Any]] = field(factory=list)
+    full: bool = False
+    finished: bool = False
+    on_drained: Callable[[], None] | None = None
+    on_closed: Callable[[], None] | None = None
+
+    def write(self, data: bytes) -> bool:
+        """Take whole lines."""
+        assert data.endswith(b"\n")
+        self.lines += [json.loads(line) for line in data.splitlines()]
+        return not self.full
+
+    def finish(self) -> None:
+        """Note the end."""
+        self.finished = True
+
+    def taken(self) -> list[tuple[str, str]]:
+        """Return type and name of the events since the last call."""
+        events = [(line["type"], _name(line["object"])) for line in self.lines]
+        self.lines.clear()
+        return events
+
+    def drain(self) -> None:
+        """Have room again."""
+        self.full = False
+        assert self.on_drained is not None
+        self.on_drained()
+
+
+def _name(item: dict[str, Any]) -> str:
+    if item["kind"] == "Table":
+        return str(item["rows"][0]["cells"][0])
+    return str(item.get("metadata", {}).get("name", ""))
+
+
+class ApiTestCase(SynchronousTestCase):
+    """Gives each test a Tower of its own."""
+
+    published = Published("0.0.0.0", "tower.example.org", 8443, 8080)
+    ports: range | None = range(6000, 6010)
+    lets_old_agents_in = True
+    node_files = Path("/")
+
+    def setUp(self) -> None:
+        """Put the API together."""
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        clock: Any = self.clock
+        self.store = MemoryStore()
+        self.vault = Vault(Path(self.mktemp()), clock.seconds)
+        self.accesses = MemberCredentials(self.store, self.vault)
+        self.clusters = Clusters(self.store, self.ports, clock, self.accesses)
+        self.ssh: dict[str, SSHStatus] = {}
+        self.credentials = Credentials(self.store, clock, 86400.0)
+        self.tokens = JoinTokens(self.store, clock)
+        self.v1_tokens = V1Tokens(self.store, clock)
+        self.tunnels = Tunnels(clock, clock.seconds)
+        self.users, self.serving = authority("users"), authority("serving")
+        self.issuer = Issuer(
+            self.clusters,
+            self.credentials,
+            self.tokens,
+            self.v1_tokens if self.lets_old_agents_in else None,
+            self.users,
+            self.serving,
+            lambda: [HOST_KEY],
+            self.published,
+            clock,
+        )
+        self.api = tower_api(
+            self.store,
+            self.clusters,
+            self.credentials,
+            self.tokens,
+            self.v1_tokens,
+            self.tunnels,
+            self.issuer,
+            clock,
+            self.accesses,
+            self.ssh.get,
+            check_files=NodeFiles(self.node_files).check,
+        )
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        accept: str = "application/json",
+        content: str = "application/json",
+        **query: str,
+    ) -> Outcome:
+        """Return the answer to a request, or raise what it fails with; *body* is JSON, or bytes as is."""
+        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        call = Call(method, tuple(path.split("/")[1:]), query, accept, content, lambda: succeed(raw))
+        results: list[Outcome] = []
+        failures: list[Failure] = []
+        Deferred.fromCoroutine(self.api.answer(call)).addCallbacks(results.append, failures.append)
+        for failure in failures:
+            failure.raiseException()
+        (result,) = results
+        return result
+
+    def get(self, path: str, **more: Any) -> dict[str, Any]:
+        """Return the object at *path*."""
+        return decoded(self.ask("GET", path, **more))
+
+    def refused(self, code: int, method: str, path: str, body: Any = None, **more: Any) -> StatusError:
+        """Return the refusal of a request, which must have *code*."""
+        with self.assertRaises(StatusError) as caught:
+            self.ask(method, path, body, **more)
+        refusal: StatusError = caught.exception
+        self.assertEqual(refusal.code, code, str(refusal))
+        return refusal
+
+    def watch(self, **query: str) -> Stream:
+        """Return the stream of a new watch on the clusters."""
+        accept = query.pop("accept", "application/json")
+        outcome = self.ask("GET", f"{BASE}/clusters", accept=accept, watch="1", **query)
+        assert isinstance(outcome, StreamingResponse)
+        stream = Stream()
+        outcome.start(stream)
+        return stream
+
+    def add(self, name: str, **more: Any) -> Any:
+        """Add a cluster."""
+        return self.successResultOf(self.clusters.add(name, **more))
+
+
+def decoded(outcome: Outcome) -> dict[str, Any]:
+    """Return the object in a `Response`."""
+    assert isinstance(outcome, Response), outcome
+    value: dict[str, Any] = json.loads(outcome.body)
+    return value

@@ -1,0 +1,223 @@
+"""A gateway in memory: users, tunnels and channels are `FakePipe`s, the clock stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from tests.fakes.pipes import FakePipe
+from tower.errors import ClusterUnreachable
+from tower.net.budget import Budget
+from tower.web.gateway.channel_pool import ChannelPool
+from tower.web.gateway.gateway import Gateway, RequestLimits
+from tower.web.gateway.request import Request
+from tower.web.outcome import Outcome, Relay
+
+#: The fields that every relayed request of the user below carries behind its own.
+FORWARDING = b"X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nVia: 1.1 tower\r\n"
+IDENTITY = b"Impersonate-User: jane\r\nImpersonate-Group: dev\r\nImpersonate-Group: qa\r\n"
+
+
+@define(eq=False)
+class Jane:
+    """Somebody."""
+
+    user: str = "jane"
+    groups: tuple[str, ...] = ("dev", "qa")
+    token: bytes = b""
+
+    def spent(self, bearer: bytes) -> bool:
+        """Return whether that is what she showed here."""
+        return bearer == self.token
+
+
+class Nobody:
+    """The receiver of a pipe that has none yet."""
+
+    def received(self, data: memoryview) -> None:
+        """Not to happen."""
+        raise AssertionError("bytes for nobody")
+
+    def ended(self) -> None:
+        """Nobody to tell."""
+
+    def drained(self) -> None:
+        """Nobody to tell."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nobody to tell."""
+
+
+class FakeUser(FakePipe):
+    """A user's connection."""
+
+    certificate: bytes | None = b"DER"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paused = False
+
+    def peer_certificate(self) -> bytes | None:
+        """Return the certificate."""
+        return self.certificate
+
+    def getPeer(self) -> IPv4Address:
+        """Return an address."""
+        return IPv4Address("TCP", "192.0.2.7", 4711)
+
+
+@define(eq=False)
+class FakeTunnel:
+    """Opens `FakePipe`s, at once or when the test says so."""
+
+    draining: bool = False
+    server: bytes = b"10.0.0.1:6443"
+    protocol: str = "tower-v2"
+    rewrite: Callable[[bytes, bool], bytes] | None = None
+    name: str = "alpha"
+    on_change: Callable[[], None] | None = None
+    at_once: bool = True
+    pipes: list[FakePipe] = field(factory=list)
+    targets: list[str] = field(factory=list)
+    openings: list[Deferred[FakePipe]] = field(factory=list)
+
+    def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
+        """Return `rewrite`, for the API server."""
+        return self.rewrite if target == "kubernetes" else None
+
+    def open(self, target: str) -> Any:
+        """Open."""
+        self.targets.append(target)
+        opening: Deferred[FakePipe] = Deferred()
+        self.openings.append(opening)
+        if self.at_once:
+            self.confirm()
+        return opening
+
+    def confirm(self) -> FakePipe:
+        """Have the last one open."""
+        pipe = FakePipe()
+        pipe.receiver = Nobody()
+        self.pipes.append(pipe)
+        self.openings[-1].callback(pipe)
+        return pipe
+
+
+@define(eq=False)
+class FakeTunnels:
+    """The tunnels of one cluster."""
+
+    tunnels: list[FakeTunnel] = field(factory=list)
+    waiting: list[Deferred[FakeTunnel]] = field(factory=list)
+    clock: Clock = field(factory=Clock)
+
+    def pick(self, cluster: str) -> Any:
+        """Return the last one."""
+        return self.tunnels[-1] if self.tunnels else None
+
+    def wait(self, cluster: str, timeout: float) -> Any:
+        """Wait."""
+        waiting: Deferred[FakeTunnel] = Deferred()
+        self.waiting.append(waiting)
+        waiting.addTimeout(timeout, self.clock)
+
+        def nobody(failure: Any) -> None:
+            raise ClusterUnreachable(f"agent of cluster {cluster} was last seen 42 s ago")
+
+        return waiting.addErrback(nobody)
+
+
+@define(eq=False)
+class FakeSessions:
+    """Records who is inside."""
+
+    inside: list[tuple[Any, str, Callable[[str], None]]] = field(factory=list)
+    entered: int = 0
+
+    def enter(self, identity: Any, cluster: str, abort: Callable[[str], None]) -> Any:
+        """Enter."""
+        self.entered += 1
+        session = (identity, cluster, abort)
+        self.inside.append(session)
+        return session
+
+    def leave(self, session: Any) -> None:
+        """Leave."""
+        self.inside.remove(session)
+
+
+class Kit:
+    """A gateway with one user and one tunnel to cluster alpha."""
+
+    def __init__(
+        self,
+        router: Any = None,
+        limits: RequestLimits | None = None,
+        prefix: bytes = b"/clusters/alpha",
+        budget: Budget | None = None,
+        scope: bytes = b"",
+    ) -> None:
+        self.clock = Clock()
+        self.tunnel = FakeTunnel()
+        self.tunnels = FakeTunnels([self.tunnel], clock=self.clock)
+        self.sessions = FakeSessions()
+        self.pool = ChannelPool(self.tunnels)
+        self.jane = Jane()
+        self.requests: list[Request] = []
+        self._relay = Relay("alpha", prefix, scope=scope)
+        self._router = router or self.relay_it
+        self.gateway = Gateway(self.clock, self.route, self.pool, self.sessions, limits, budget)
+        self.user = self.connect()
+
+    def connect(self) -> FakeUser:
+        """Have a user connect."""
+        user = FakeUser()
+        channel = self.gateway.accept(user)
+        assert channel is not None
+        user.receiver = channel
+        return user
+
+    def route(self, request: Request) -> Outcome | Deferred[Outcome]:
+        """Note the request and have it routed."""
+        self.requests.append(request)
+        result: Outcome | Deferred[Outcome] = self._router(request)
+        return result
+
+    def relay_it(self, request: Request) -> Outcome:
+        """Relay as jane."""
+        request.identity = self.jane
+        return self._relay
+
+    def take_turns(self) -> None:
+        """Have all pipelined requests served that wait for their turn."""
+        while len(self.gateway.turns):
+            self.clock.advance(0)
+
+    @property
+    def pipe(self) -> FakePipe:
+        """The channel that was opened last."""
+        return self.tunnel.pipes[-1]
+
+    def sweep(self, seconds: int) -> None:
+        """Let time pass."""
+        for _ in range(seconds):
+            self.gateway.sweep()
+
+
+def get(
+    target: bytes = b"/clusters/alpha/api", *fields: bytes, method: bytes = b"GET", body: bytes = b""
+) -> bytes:
+    """Return a request."""
+    lines = [b"%b %b HTTP/1.1" % (method, target), b"Host: tower:8443", *fields]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def ok(body: bytes = b"{}", *fields: bytes) -> bytes:
+    """Return an answer."""
+    lines = [b"HTTP/1.1 200 OK", *fields, b"Content-Length: %d" % len(body)]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body

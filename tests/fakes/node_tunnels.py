@@ -1,0 +1,123 @@
+"""Tunnels to nodes that are opened, answer and are lost as a test says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from tower.clusters.node import Node
+
+
+class FakeChannel:
+    """What a dial leads to."""
+
+    def __init__(self, tunnel: FakeTunnel, host: str, port: int) -> None:
+        self.tunnel, self.host, self.port = tunnel, host, port
+        self.aborted = False
+
+    def abort(self) -> None:
+        """Note it."""
+        self.aborted = True
+
+
+class FakeTunnel:
+    """As much of a tunnel to a node as a list needs."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.lost: Deferred[Exception] = Deferred()
+        self.host_key = ""
+        self.round_trip = 0.0
+        self.streams = 0
+        self.draining = self.is_open = False
+        self.opening: Deferred[None] | None = None
+        self.cancelled = False
+        self.dials: list[tuple[str, int, float, Deferred[Any]]] = []
+        self.given_up = 0
+        self.calls: list[str] = []
+
+    # What the list does
+
+    def open(self) -> Deferred[None]:
+        """Wait for the test to say how it went."""
+        self.calls.append("open")
+        self.opening = Deferred(self._cancel)
+        return self.opening
+
+    def _cancel(self, _: Deferred[None]) -> None:
+        self.cancelled = True
+
+    def dial(self, host: str, port: int, timeout: float = 10.0) -> Deferred[Any]:
+        """Wait for the test to answer."""
+        opening: Deferred[Any] = Deferred(self._give_up)
+        self.dials.append((host, port, timeout, opening))
+        return opening
+
+    def _give_up(self, _: Deferred[Any]) -> None:
+        self.given_up += 1
+
+    def close(self, reason: str) -> None:
+        """Go."""
+        self.calls.append("close")
+        self.lose(reason)
+
+    def retire(self, grace: float) -> None:
+        """Go if no stream is left, else wait for the test."""
+        self.calls.append(f"retire {grace:g}")
+        self.draining = True
+        if not self.streams:
+            self.lose("retired")
+
+    # What the test does
+
+    def let_in(self) -> None:
+        """Be open."""
+        assert self.opening is not None
+        self.is_open = True
+        self.host_key = "SHA256:" + self.node.host
+        self.opening.callback(None)
+
+    def refuse(self, error: Exception) -> None:
+        """Do not open."""
+        assert self.opening is not None
+        self.opening.errback(error)
+
+    def lose(self, reason: str = "cut") -> None:
+        """Be gone."""
+        if self.is_open:
+            self.is_open = False
+            self.lost.callback(ConnectionError(reason))
+
+    def answer(self) -> FakeChannel:
+        """Let the first dial through."""
+        host, port, _, opening = self.dials.pop(0)
+        channel = FakeChannel(self, host, port)
+        opening.callback(channel)
+        return channel
+
+    def deny(self, error: Exception) -> None:
+        """Refuse the first dial."""
+        self.dials.pop(0)[3].errback(error)
+
+
+class FakeFleet:
+    """Makes such tunnels and remembers them."""
+
+    def __init__(self) -> None:
+        self.made: list[FakeTunnel] = []
+
+    def create(self, node: Node) -> FakeTunnel:
+        """Make one."""
+        self.made.append(FakeTunnel(node))
+        return self.made[-1]
+
+    def last(self, host: str) -> FakeTunnel:
+        """Return the latest one to a host."""
+        return next(tunnel for tunnel in reversed(self.made) if tunnel.node.host == host)
+
+    def let_all_in(self) -> None:
+        """Open whatever waits for it, and what begins because of that."""
+        while waiting := [tunnel for tunnel in self.made if tunnel.opening and not tunnel.opening.called]:
+            for tunnel in waiting:
+                tunnel.let_in()

@@ -1,0 +1,357 @@
+"""Tests of `tower.kube.client`: Twisted's client against Twisted's server, over a pipe in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from attrs import field, frozen
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http import HTTPChannel, HTTPFactory, Request
+
+from tests.fakes.pipes import FakePipe
+from tower.errors import Invalid, StreamRefused
+from tower.escaping import LONGEST_SAID
+from tower.kube.client import PAGE, APIClient, MemberAPIError
+from tower.net.pipes import Pipe
+
+NODES = "/api/v1/nodes"
+TOKEN = b"Authorization: Bearer sesame\r\n"
+Answers = Callable[[Request], tuple[int, bytes]]
+
+
+@frozen
+class FakeUpstream:
+    """What heads need."""
+
+    prefix: bytes = b"/k8s"
+    host_line: bytes = b"Host: api.beta:6443\r\n"
+    credential_line: bytes = field(default=TOKEN, repr=False)
+
+
+class ServedPipe(FakePipe):
+    """A pipe to an HTTP server, which answers when `serve` is called."""
+
+    def __init__(self, factory: Any) -> None:
+        super().__init__()
+        self._channel = factory.buildProtocol(None)
+        self._transport = StringTransport()
+        self._channel.makeConnection(self._transport)
+
+    def serve(self) -> None:
+        """Have the server read what was sent, and deliver its answer."""
+        if data := self.taken():
+            self._channel.dataReceived(data)
+        if answer := self._transport.value():
+            self._transport.clear()
+            self.deliver(answer)
+
+    def close(self) -> None:
+        """Close at once."""
+        super().close()
+        self.lose()
+
+
+class Member:
+    """An API server in memory.
+
+    :ivar answer: makes what a request gets.
+    :ivar requests: all so far.
+    """
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.pipes: list[ServedPipe] = []
+        self.requests: list[Request] = []
+        self.answer: Answers = lambda _: (200, b"{}")
+        member = self
+
+        class Answering(Request):
+            def process(self) -> None:
+                member.requests.append(self)
+                code, body = member.answer(self)
+                self.setResponseCode(code)
+                self.setHeader(b"content-length", b"%d" % len(body))
+                self.write(body)
+                self.finish()
+
+        class Channel(HTTPChannel):
+            requestFactory = Answering
+
+        class Quiet(HTTPFactory):
+            protocol: Any = Channel
+
+            def log(self, request: Request) -> None:
+                pass
+
+        quiet: Any = Quiet
+        self.factory = quiet(timeout=None, reactor=self.clock)
+
+    def open(self) -> Awaitable[Pipe]:
+        """Open a pipe."""
+        self.pipes.append(ServedPipe(self.factory))
+        return succeed(self.pipes[-1])
+
+    def serve(self) -> None:
+        """Have all pipes bring answers until nothing moves."""
+        for _ in range(12):
+            for pipe in list(self.pipes):
+                if not pipe.lost:
+                    pipe.serve()
+
+
+class MemberAPICase(SynchronousTestCase):
+    """Has a member."""
+
+    def setUp(self) -> None:
+        """Have a member."""
+        self.member = Member()
+        self.api = self.make()
+
+    def make(self, **options: Any) -> APIClient:
+        """Return what is tested."""
+        return APIClient(self.member.clock, self.member.open, FakeUpstream, **options)
+
+    def ask(self, asking: Any) -> Deferred[Any]:
+        """Ask, and have it answered."""
+        result: Deferred[Any] = Deferred.fromCoroutine(asking)
+        self.member.serve()
+        return result
+
+    def fails(self, asking: Any) -> MemberAPIError:
+        """Ask, and return how that failed."""
+        error = self.failureResultOf(self.ask(asking), MemberAPIError).value
+        assert isinstance(error, MemberAPIError)
+        self.assertNotIn("sesame", repr(error) + str(error))
+        return error
+
+
+class MemberAPITests(MemberAPICase):
+    """Questions and answers."""
+
+    def test_get(self) -> None:
+        """A question carries the credential, the prefix and the server's own name."""
+        self.member.answer = lambda _: (200, b'{"kind": "Node"}')
+        value = self.successResultOf(self.ask(self.api.get(NODES + "/n1")))
+        (request,) = self.member.requests
+        self.assertEqual(value, {"kind": "Node"})
+        self.assertEqual((request.method, request.uri), (b"GET", b"/k8s/api/v1/nodes/n1"))
+        self.assertEqual(request.getHeader(b"authorization"), b"Bearer sesame")
+        self.assertEqual(request.requestHeaders.getRawHeaders(b"host"), [b"api.beta:6443"])
+        self.assertIsNone(request.getHeader(b"impersonate-user"))
+
+    def test_connection_is_kept(self) -> None:
+        """A second question soon after uses the same connection, a late one another."""
+        self.ask(self.api.get(NODES))
+        self.ask(self.api.get(NODES))
+        self.assertEqual(len(self.member.pipes), 1)
+        self.member.clock.advance(6)
+        self.assertTrue(self.member.pipes[0].closing)
+        self.ask(self.api.get(NODES))
+        self.assertEqual(len(self.member.pipes), 2)
+
+    def test_not_persistent(self) -> None:
+        """Who wants to know whether new connections work gets one for each question."""
+        api = self.make(persistent=False)
+        self.ask(api.get(NODES))
+        self.ask(api.get(NODES))
+        self.assertEqual([pipe.lost for pipe in self.member.pipes], [True, True])
+
+    def test_close(self) -> None:
+        """Closing leaves no connection behind."""
+        self.ask(self.api.get(NODES))
+        self.api.close()
+        self.assertTrue(self.member.pipes[0].lost)
+        self.assertEqual(self.member.clock.getDelayedCalls(), [])
+
+    def test_post_impersonated(self) -> None:
+        """What is posted for a user is posted as him, with his groups, by the credential."""
+        self.member.answer = lambda request: (201, request.content.read())  # type: ignore[union-attr]
+        asking = self.api.post("/apis/x", {"a": "ü"}, user="jane", groups=("dev", "ops"))
+        self.assertEqual(self.successResultOf(self.ask(asking)), {"a": "ü"})
+        (request,) = self.member.requests
+        headers = request.requestHeaders
+        self.assertEqual(headers.getRawHeaders(b"impersonate-user"), [b"jane"])
+        self.assertEqual(headers.getRawHeaders(b"impersonate-group"), [b"dev", b"ops"])
+        self.assertEqual(headers.getRawHeaders(b"authorization"), [b"Bearer sesame"])
+        self.assertEqual(request.getHeader(b"content-type"), b"application/json")
+
+    def test_names_cannot_break_out(self) -> None:
+        """A name that would end its field is refused before anything is sent."""
+        asking = self.api.post("/apis/x", {}, user="jane\r\nX: y")
+        self.failureResultOf(self.ask(asking), Invalid)
+        self.assertEqual(self.member.pipes, [])
+
+    def test_status(self) -> None:
+        """A failure is told with method, path without its query, status and the Status's message."""
+        status = {"kind": "Status", "message": 'nodes is forbidden: User "x" cannot list resource "nodes"'}
+        self.member.answer = lambda _: (403, json.dumps(status).encode())
+        error = self.fails(self.api.get(NODES + "?limit=1"))
+        self.assertEqual((error.method, error.path, error.code), ("GET", NODES, 403))
+        self.assertEqual(
+            str(error),
+            'GET /api/v1/nodes: answered 403: the API server reports: "nodes is forbidden: '
+            r'User \"x\" cannot list resource \"nodes\""',
+        )
+
+    def test_status_for_terminals(self) -> None:
+        """A Status may not say what terminals obey, either."""
+        self.member.answer = lambda _: (500, json.dumps({"message": "\x1b]0;root\x07no"}).encode())
+        self.assertEqual(
+            self.fails(self.api.get(NODES)).message, r'the API server reports: "\u001b]0;root\u0007no"'
+        )
+
+    def test_failure_without_status(self) -> None:
+        """What is no Status is quoted, but not at length and not with what terminals obey."""
+        self.member.answer = lambda _: (502, b"\x1b[31mBad Gateway\n" + b"x" * 1000)
+        error = self.fails(self.api.get(NODES))
+        said = error.message.removeprefix('the API server reports: "').removesuffix('"')
+        self.assertTrue(said.startswith(r"\u001b[31mBad Gateway\nxxx"), error.message)
+        self.assertEqual(len(said), LONGEST_SAID)
+
+    def test_empty(self) -> None:
+        """An answer without an object is no good."""
+        self.member.answer = lambda _: (200, b"")
+        self.assertEqual(
+            str(self.fails(self.api.get(NODES))), "GET /api/v1/nodes: answered 200: an empty body"
+        )
+
+    def test_ask(self) -> None:
+        """Who wants to see any answer gets it."""
+        self.member.answer = lambda _: (500, b"[-]etcd failed")
+        answer = self.successResultOf(self.ask(self.api.ask("GET", "/readyz")))
+        self.assertEqual((answer.code, answer.body), (500, b"[-]etcd failed"))
+
+    def test_no_pipe(self) -> None:
+        """Why there is no pipe is said."""
+
+        async def refuse() -> Pipe:
+            raise StreamRefused("refused", "connect failed")
+
+        api = APIClient(self.member.clock, refuse, FakeUpstream)
+        self.assertEqual(str(self.fails(api.get(NODES))), "GET /api/v1/nodes: no answer: connect failed")
+
+    def test_too_late(self) -> None:
+        """An answer that does not come is waited for as long as was said, and its connection closed."""
+        asking = Deferred.fromCoroutine(self.api.get(NODES))
+        self.member.clock.advance(14.9)
+        self.assertNoResult(asking)
+        self.member.clock.advance(0.2)
+        error = self.failureResultOf(asking, MemberAPIError).value
+        self.assertEqual(str(error), "GET /api/v1/nodes: no answer: it took longer than 15 s")
+        self.assertTrue(self.member.pipes[0].lost)
+
+    def test_too_late_while_opening(self) -> None:
+        """Opening the pipe counts, and is given up."""
+        given_up = []
+
+        def never() -> Awaitable[Pipe]:
+            return Deferred(lambda _: given_up.append(True))
+
+        asking = Deferred.fromCoroutine(APIClient(self.member.clock, never, FakeUpstream).get(NODES))
+        self.member.clock.advance(15)
+        self.failureResultOf(asking, MemberAPIError)
+        self.assertEqual(given_up, [True])
+
+    def test_too_late_in_the_body(self) -> None:
+        """A body that stops is not waited for longer."""
+        asking = Deferred.fromCoroutine(self.api.get(NODES))
+        (pipe,) = self.member.pipes
+        pipe.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{")
+        self.assertNoResult(asking)
+        self.member.clock.advance(15)
+        self.failureResultOf(asking, MemberAPIError)
+        self.assertTrue(pipe.lost)
+
+    def test_too_long(self) -> None:
+        """An answer that is too long is not kept, and its connection not used again."""
+        self.member.answer = lambda _: (200, b"x" * 101)
+        error = self.fails(self.make(limit=100).get(NODES))
+        self.assertEqual(error.message, "an answer of more than 100 B")
+        self.assertTrue(self.member.pipes[0].lost)
+
+    def test_cut(self) -> None:
+        """A connection that breaks in the answer is a failure with a reason."""
+        asking = Deferred.fromCoroutine(self.api.get(NODES))
+        (pipe,) = self.member.pipes
+        pipe.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{")
+        pipe.lose(ConnectionError("the tunnel went away"))
+        error = self.failureResultOf(asking, MemberAPIError).value
+        self.assertIn("the tunnel went away", str(error))
+
+    def test_no_http(self) -> None:
+        """Bytes that are no HTTP are a failure too."""
+        asking = Deferred.fromCoroutine(self.api.get(NODES))
+        self.member.pipes[0].deliver(b"SSH-2.0-x\r\n\r\n")
+        self.failureResultOf(asking, MemberAPIError)
+
+    def test_repeated(self) -> None:
+        """What changes nothing is sent again when a kept connection turns out to be gone."""
+        self.ask(self.api.post("/apis/x", {}))
+        asking = Deferred.fromCoroutine(self.api.post("/apis/x", {}, repeatable=True))
+        self.member.pipes[0].lose()
+        self.member.serve()
+        self.assertEqual(self.successResultOf(asking), {})
+        self.assertEqual(len(self.member.pipes), 2)
+
+    def test_not_repeated(self) -> None:
+        """What may change something is sent once."""
+        self.ask(self.api.post("/apis/x", {}))
+        asking = Deferred.fromCoroutine(self.api.post("/apis/x", {}))
+        self.member.pipes[0].lose()
+        self.failureResultOf(asking, MemberAPIError)
+        self.assertEqual(len(self.member.pipes), 1)
+
+
+class ItemsTests(MemberAPICase):
+    """Lists in pages."""
+
+    def page(self, items: list[int], rest: str = "") -> bytes:
+        """Return one page."""
+        return json.dumps({"metadata": {"continue": rest} if rest else {}, "items": items}).encode()
+
+    def test_pages(self) -> None:
+        """Pages are asked for until there are no more."""
+        pages = [self.page([1, 2], "a=/b"), self.page([3])]
+        self.member.answer = lambda _: (200, pages.pop(0))
+        self.assertEqual(self.successResultOf(self.ask(self.api.items(NODES))), [1, 2, 3])
+        limit = b"/k8s/api/v1/nodes?limit=%d" % PAGE
+        self.assertEqual([r.uri for r in self.member.requests], [limit, limit + b"&continue=a%3D%2Fb"])
+
+    def test_selected(self) -> None:
+        """A query of the caller's stays."""
+        self.member.answer = lambda _: (200, self.page([]))
+        self.assertEqual(self.successResultOf(self.ask(self.api.items(NODES + "?a=b"))), [])
+        self.assertEqual(self.member.requests[0].uri, b"/k8s/api/v1/nodes?a=b&limit=500")
+
+    def test_expired(self) -> None:
+        """A list that expired between two pages is begun anew."""
+        answers = [
+            (200, self.page([1], "x")),
+            (410, b"{}"),
+            (200, self.page([1], "y")),
+            (200, self.page([2])),
+        ]
+        self.member.answer = lambda _: answers.pop(0)
+        self.assertEqual(self.successResultOf(self.ask(self.api.items(NODES))), [1, 2])
+
+    def test_expires_for_ever(self) -> None:
+        """A list that expires again is a failure."""
+        self.member.answer = lambda request: (
+            (410, b"{}") if b"cont" in request.uri else (200, self.page([1], "x"))
+        )
+        self.assertEqual(self.fails(self.api.items(NODES)).code, 410)
+
+    def test_no_list(self) -> None:
+        """What is no list is said to be none."""
+        self.member.answer = lambda _: (200, b"{}")
+        self.assertEqual(self.fails(self.api.items(NODES)).message, "that is no list")
+
+    def test_endless(self) -> None:
+        """A server that always has another page is not asked for ever."""
+        self.member.answer = lambda _: (200, self.page([], "again"))
+        self.assertIn("a list without an end", self.fails(self.api.items(NODES)).message)

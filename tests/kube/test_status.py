@@ -1,0 +1,136 @@
+"""Tests for `tower.kube.status`."""
+
+from __future__ import annotations
+
+import json
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.errors import (
+    AlreadyExists,
+    ClusterUnreachable,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    PeerError,
+    TowerError,
+    Unauthorized,
+)
+from tower.kube.status import StatusError, refusal_of, status_line, status_object, status_response
+
+
+class StatusTests(SynchronousTestCase):
+    """Failures as users see them."""
+
+    def test_object(self) -> None:
+        """The object is a v1 Status whose message ends with the request id."""
+        self.assertEqual(
+            status_object(StatusError(403, "not for you", details={"name": "alpha"}), "1f"),
+            {
+                "kind": "Status",
+                "apiVersion": "v1",
+                "metadata": {},
+                "status": "Failure",
+                "message": "not for you (request 1f)",
+                "reason": "Forbidden",
+                "details": {
+                    "name": "alpha",
+                    "causes": [{"reason": "RequestID", "message": "1f", "field": "request"}],
+                },
+                "code": 403,
+            },
+        )
+
+    def test_invalid(self) -> None:
+        """Of what is invalid kubectl tells the causes alone: so they name the field, and what is wrong."""
+        for text, field, message in (
+            (
+                "spec.connection.ssh.sshPort: 0: must be a port",
+                "spec.connection.ssh.sshPort",
+                "0: must be a port",
+            ),
+            ("metadata.name: required: a name", "metadata.name", "required: a name"),
+            ("cluster name 'A': must be lower case", "clusters", "cluster name 'A': must be lower case"),
+        ):
+            status = status_object(StatusError(422, text, details={"kind": "clusters", "name": "beta"}), "1f")
+            cause, request = status["details"]["causes"]
+            self.assertEqual(cause, {"reason": "FieldValueInvalid", "message": message, "field": field})
+            self.assertEqual(request["message"], "1f")
+            self.assertEqual(status["message"], f"{text} (request 1f)")
+
+    def test_without_details(self) -> None:
+        """What is not there is left out."""
+        self.assertNotIn("details", status_object(StatusError(404, "x")))
+
+    def test_errors(self) -> None:
+        """The second level of the error tree decides the code."""
+        for error, code, reason in (
+            (Unauthorized(), 401, "Unauthorized"),
+            (Forbidden("x"), 403, "Forbidden"),
+            (NotFound("x"), 404, "NotFound"),
+            (AlreadyExists("x"), 409, "AlreadyExists"),
+            (Conflict("x"), 409, "Conflict"),
+            (Invalid("x"), 422, "Invalid"),
+            (ClusterUnreachable("x"), 503, "ServiceUnavailable"),
+            (PeerError("x"), 502, "BadGateway"),
+            (TowerError("x"), 500, "InternalError"),
+        ):
+            refusal = refusal_of(error)
+            self.assertEqual((refusal.code, refusal.reason, refusal.message), (code, reason, str(error)))
+
+    def test_mistakes_keep_their_text(self) -> None:
+        """The text of an error that is not ours is not for users."""
+        self.assertNotIn("secret", refusal_of(ValueError("secret")).message)
+
+    def test_refusal_is_itself(self) -> None:
+        """A refusal says itself what it is."""
+        refusal = StatusError(418, "tea")
+        self.assertIs(refusal_of(refusal), refusal)
+        self.assertEqual(refusal.reason, "Unknown")
+
+    def test_response(self) -> None:
+        """The answer is complete and framed."""
+        answer = status_response(
+            StatusError(429, "slow", details={"retryAfterSeconds": 3}), "1f", close=True, extra=b"Date: x\r\n"
+        )
+        head, _, body = answer.partition(b"\r\n\r\n")
+        lines = head.split(b"\r\n")
+        self.assertEqual(lines[0], b"HTTP/1.1 429 Too Many Requests")
+        for line in (b"Retry-After: 3", b"X-Request-Id: 1f", b"Connection: close", b"Date: x"):
+            self.assertIn(line, lines)
+        self.assertIn(b"Content-Length: %d" % len(body), lines)
+        self.assertEqual(json.loads(body)["code"], 429)
+
+    def test_unauthorized(self) -> None:
+        """A 401 says how to authenticate (RFC 9110 section 15.5.2)."""
+        self.assertIn(b"\r\nWWW-Authenticate: Bearer", status_response(StatusError(401, "who?")))
+
+    def test_without_body(self) -> None:
+        """The answer to a HEAD tells the length of the body it does not have."""
+        answer = status_response(StatusError(404, "x"), without_body=True)
+        self.assertTrue(answer.endswith(b"\r\n\r\n"))
+        self.assertNotIn(b"Content-Length: 0", answer)
+
+    def test_line_ends_in_names(self) -> None:
+        """Text of users stays within JSON."""
+        self.assertEqual(
+            status_response(StatusError(404, "a\r\nSet-Cookie: b")).count(b"Set-Cookie: b\r\n"), 0
+        )
+
+    def test_escaped(self) -> None:
+        """A message is fit for terminals and logs, as it is sent and as clients print it."""
+        refusal = StatusError(422, "spec.a: no \x9b31m\u2028\r\n\x7f", details={"name": "x\x7f\x9b"})
+        self.assertEqual(str(refusal), r"spec.a: no \x9b31m\u2028\r\n\x7f")
+        self.assertEqual(refusal.message, str(refusal))
+        body = status_response(refusal, "1f").partition(b"\r\n\r\n")[2].decode().removesuffix("\n")
+        self.assertTrue(body.isprintable() and body.isascii())
+        status = json.loads(body)
+        self.assertTrue(status["message"].isprintable())
+        self.assertTrue(status["details"]["causes"][0]["message"].isprintable())
+        self.assertEqual(status["details"]["name"], "x\x7f\x9b")
+
+    def test_status_line(self) -> None:
+        """Unknown codes have a line too."""
+        self.assertEqual(status_line(200), b"HTTP/1.1 200 OK\r\n")
+        self.assertEqual(status_line(599), b"HTTP/1.1 599 Unknown\r\n")

@@ -1,0 +1,146 @@
+"""Tests of `tower.member.options`: whom the agent is to trust, and by which protocol."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from twisted.python.usage import UsageError
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.member.options import AGENT_KEY, Options
+from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
+
+HOST_KEY = "--host-key=SHA256:" + "A" * 43
+ANYBODY = "--insecure-v1-any-host-key"
+
+
+def parsed(*arguments: str, token: str | None = "t0ken") -> Options:
+    """Return the options that *arguments* make for a cluster and a proxy."""
+    options = Options({} if token is None else {"TOWER_TOKEN": token})
+    options.parse(["--name=alpha", "--proxy-server=ws://tower.example:8080", *arguments])
+    return options
+
+
+class ProtocolTests(SynchronousTestCase):
+    def wrong(self, *arguments: str, token: str | None = "t0ken") -> str:
+        """Return what is said about arguments that cannot work; it never has the token."""
+        error = self.assertRaises(UsageError, parsed, *arguments, token=token)
+        self.assertNotIn("\n", str(error))
+        self.assertNotIn("t0ken", str(error))
+        return str(error)
+
+    def test_v2(self) -> None:
+        """With a host key there is tower-v2 alone, by default and by name."""
+        for arguments in ((HOST_KEY,), (HOST_KEY, "--protocol=auto"), (HOST_KEY, "--protocol=v2")):
+            self.assertFalse(parsed(*arguments, token=None).may_speak_v1)
+
+    def test_v1(self) -> None:
+        """Old proxies are spoken to with a pinned key, or by who says that any will do."""
+        for arguments in (
+            ("--protocol=v1", HOST_KEY),
+            ("--protocol=v1", ANYBODY),
+            ("--protocol=auto", ANYBODY),
+            (ANYBODY,),
+        ):
+            self.assertTrue(parsed(*arguments).may_speak_v1)
+
+    def test_environment(self) -> None:
+        """Both can come by the environment."""
+        options = Options(
+            {"TOWER_PROTOCOL": "v1", "TOWER_INSECURE_V1_ANY_HOST_KEY": "true", "TOWER_TOKEN": "t"}
+        )
+        options.parse(["--name=alpha", "--proxy-server=http://tower.example:8080"])
+        self.assertTrue(options.may_speak_v1)
+
+    def test_nothing_given(self) -> None:
+        """The error names --host-key first, and says why an old proxy has none."""
+        for arguments in ((), ("--protocol=v1",)):
+            text = self.wrong(*arguments)
+            self.assertLess(text.index("--host-key"), text.index(ANYBODY))
+            self.assertIn("new key at each start", text)
+        self.assertNotIn(ANYBODY, self.wrong("--protocol=v2"))
+
+    def test_contradictions(self) -> None:
+        """What makes no sense together is refused, with the cure."""
+        for arguments, words in (
+            ((HOST_KEY, ANYBODY), "contradict"),
+            ((HOST_KEY, ANYBODY, "--protocol=v1"), "contradict"),
+            ((ANYBODY, "--protocol=v2"), "--host-key"),
+            (("--protocol=v3", HOST_KEY), "'v3'"),
+            ((ANYBODY, "--no-impersonation"), "--no-impersonation"),
+            ((ANYBODY, "--allow-system-identities"), "--allow-system-identities"),
+            ((ANYBODY, "--allow-system-identity=kube:admin"), "--allow-system-identity has no meaning"),
+            ((ANYBODY, "--target=db=10.0.0.5:5432"), "--target"),
+        ):
+            self.assertIn(words, self.wrong(*arguments))
+
+    def test_token(self) -> None:
+        """Without a token an old proxy knows nobody."""
+        for token in (None, "", " "):
+            self.assertIn("--token", self.wrong(ANYBODY, token=token))
+
+    def test_nothing_at_standard_input(self) -> None:
+        """Without a token at standard input there has to be a key, which says what the agent needs."""
+        state = Path(self.mktemp()).absolute()
+        words = (HOST_KEY, "--token-file=-", f"--state-dir={state}")
+        self.patch(sys, "stdin", None)
+        said = self.wrong(*words, token=None)
+        self.assertIn("--token-file - : standard input is empty", said)
+        self.assertIn(str(state), said)
+        state.mkdir()
+        (state / AGENT_KEY).touch()
+        self.assertEqual(parsed(*words, token=None).secret("token"), "")
+        self.assertIn("--token is missing", self.wrong(ANYBODY, *words[1:], token=None))
+
+    def test_published_hash(self) -> None:
+        """Hole 2: a CA whose key everybody has is not taken by its hash either."""
+        for digest in PUBLISHED_AUTHORITIES:
+            error = self.assertRaises(
+                UsageError,
+                parsed,
+                HOST_KEY,
+                "--proxy-server=wss://tower.example",
+                f"--ca-hash=sha256:{digest}",
+            )
+            self.assertIn("is public", str(error))
+
+
+class IdentityTests(SynchronousTestCase):
+    """Whom of the system users may act as."""
+
+    def test_none(self) -> None:
+        """By default that is nobody."""
+        rule = parsed(HOST_KEY).identities
+        self.assertEqual((rule.allowed, rule.allow_all), (frozenset(), False))
+
+    def test_some(self) -> None:
+        """Single names by flag, again and again; one that is given twice counts once."""
+        names = ("system:cluster-admins", "kubeadm:cluster-admins", "system:cluster-admins")
+        options = parsed(HOST_KEY, *(f"--allow-system-identity={name}" for name in names))
+        self.assertEqual(options["allowed-identities"], list(names[:2]))
+        self.assertEqual(options.identities.allowed, frozenset(names))
+        self.assertTrue(options.identities.refuses("system:masters"))
+
+    def test_all(self) -> None:
+        """All by one flag."""
+        self.assertFalse(parsed(HOST_KEY, "--allow-system-identities").identities.refuses("system:masters"))
+
+    def test_environment(self) -> None:
+        """The variable holds several names, between commas; a flag takes its place."""
+        for flags, names in (((), {"system:admin", "kube:admin"}), (("system:nodes",), {"system:nodes"})):
+            options = Options({"TOWER_ALLOW_SYSTEM_IDENTITY": "system:admin, kube:admin"})
+            words = (f"--allow-system-identity={name}" for name in flags)
+            options.parse(["--name=alpha", "--proxy-server=ws://tower.example:8080", HOST_KEY, *words])
+            self.assertEqual(options.identities.allowed, names)
+
+    def test_bad(self) -> None:
+        """A name that is not a system identity is an error that names it."""
+        for name, text in (
+            ("jane", "--allow-system-identity 'jane' is not a system identity"),
+            ("system:authenticated", "'system:authenticated' needs no permission"),
+            ("system:node:*", "in full"),
+            ("", "--allow-system-identity ''"),
+        ):
+            error = self.assertRaises(UsageError, parsed, HOST_KEY, f"--allow-system-identity={name}")
+            self.assertIn(text, str(error))

@@ -1,0 +1,260 @@
+"""Tests of `tower.member.outgoing`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from attrs import define
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.pipes import FakePipe
+from tests.member.test_unfinished_heads import FakeStream
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.tunnel.tunnel import STREAM
+from tower.errors import StreamRefused, TunnelLost
+from tower.kube.head_policy import HeadPolicy
+from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
+from tower.member.targets import Targets
+from tower.member.unfinished_heads import UNUSED
+from tower.net.budget import Budget
+from tower.net.connecting import ConnectFailed
+from tower.tunnels.targets import Target
+
+
+@define
+class FakeMember:
+    """An API server."""
+
+    host: str = "10.0.0.1"
+    port: int = 6443
+    tls: object = "tls"
+    server_name: str = "kubernetes"
+
+
+class FakeAPIServer:
+    """What a head needs to know of it."""
+
+    prefix = b""
+    host_line = b"Host: kubernetes\r\n"
+    credential_line = b"Authorization: Bearer s3cret\r\n"
+
+
+_API_SERVER = FakeAPIServer()
+
+
+def api_server() -> FakeAPIServer:
+    """Return it, always the same."""
+    return _API_SERVER
+
+
+class FakeIncoming:
+    """A stream that the proxy wants."""
+
+    def __init__(self, target: bytes, kind: bytes = STREAM, data: bytes | None = None) -> None:
+        self.kind = kind
+        self.data = len(target).to_bytes(4, "big") + target if data is None else data
+        self.channel = FakePipe()
+        self.accepted = False
+        self.refusal: tuple[str, str] | None = None
+        self.error: Exception | None = None
+
+    def accept(self) -> FakePipe:
+        """Open it."""
+        if self.error is not None:
+            raise self.error
+        self.accepted = True
+        return self.channel
+
+    def refuse(self, code: str, text: str) -> None:
+        """Note it."""
+        assert self.refusal is None
+        self.refusal = (code, text)
+
+
+class OutgoingTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have an agent with one target, whose connects are in the test's hands."""
+        self.asked: list[tuple[str, int, dict[str, Any]]] = []
+        self.dialled: list[Deferred[Any]] = []
+        self.clock = Clock()
+        member = FakeMember()
+        self.outgoing = Outgoing(
+            self.clock,
+            cast(APIServer, member),
+            HeadPolicy(api_server),
+            Targets([Target("db", "10.0.0.5", 5432)]),
+            Budget(1 << 20),
+            connect=self.connect,
+        )
+        self.dialling = self.outgoing.for_tunnel()
+
+    def test_unused_streams(self) -> None:
+        """So many streams to the API server may wait for a first request; more are refused, in any tunnel."""
+        tunnels = [self.outgoing.for_tunnel() for _ in range(2)]
+        waiting = [FakeStream() for _ in range(UNUSED - 1)]
+        for stream in waiting:
+            self.outgoing.unfinished.opened(stream)
+        first = FakeIncoming(b"kubernetes")
+        tunnels[0].accept(cast(Incoming, first))
+        self.assertEqual(len(self.dialled), 1)
+        for tunnel in tunnels:
+            refused = FakeIncoming(b"kubernetes")
+            tunnel.accept(cast(Incoming, refused))
+            assert refused.refusal is not None
+            self.assertEqual(refused.refusal[0], "busy")
+            self.assertIn("512 streams", refused.refusal[1])
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"db")))
+        self.assertEqual(len(self.dialled), 2)
+        self.dialled[0].errback(ConnectFailed("refused", "no"))
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
+        self.assertEqual(len(self.dialled), 3)
+        self.outgoing.unfinished.done(waiting[0])
+        tunnels[1].accept(cast(Incoming, FakeIncoming(b"kubernetes")))
+        self.assertEqual(len(self.dialled), 4)
+
+    def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
+        """Be `tower.net.connecting.connect`."""
+        self.asked.append((host, port, options))
+        self.dialled.append(Deferred())
+        return self.dialled[-1]
+
+    def want(self, target: bytes, **options: Any) -> FakeIncoming:
+        """Have the proxy want a stream."""
+        incoming = FakeIncoming(target, **options)
+        self.dialling.accept(cast(Incoming, incoming))
+        return incoming
+
+    def test_target(self) -> None:
+        """A named target is dialled; bytes flow once it has answered, and not before."""
+        incoming = self.want(b"db")
+        self.assertEqual(self.asked[0][:2], ("10.0.0.5", 5432))
+        self.assertNotIn("tls", self.asked[0][2])
+        self.assertFalse(incoming.accepted)
+        connection = FakePipe()
+        self.dialled[0].callback(connection)
+        self.assertTrue(incoming.accepted)
+        incoming.channel.deliver(b"hello")
+        self.assertEqual(connection.taken(), b"hello")
+        connection.deliver(b"hi")
+        self.assertEqual(incoming.channel.taken(), b"hi")
+        self.assertEqual(self.outgoing.tally.dialled, 1)
+
+    def test_kubernetes(self) -> None:
+        """The API server is dialled with TLS, and what goes there is checked and gets the credential."""
+        incoming = self.want(b"kubernetes")
+        host, port, options = self.asked[0]
+        self.assertEqual((host, port), ("10.0.0.1", 6443))
+        self.assertEqual((options["tls"], options["server_hostname"]), ("tls", "kubernetes"))
+        connection = FakePipe()
+        self.dialled[0].callback(connection)
+        incoming.channel.deliver(b"GET /api HTTP/1.1\r\nImpersonate-User: jane\r\nHost: h\r\n\r\n")
+        self.assertEqual(
+            connection.taken(),
+            b"GET /api HTTP/1.1\r\nImpersonate-User: jane\r\nHost: kubernetes\r\n"
+            b"Authorization: Bearer s3cret\r\n\r\n",
+        )
+
+    def test_kubernetes_is_never_raw(self) -> None:
+        """Bytes that are no request do not reach the API server."""
+        incoming = self.want(b"kubernetes")
+        connection = FakePipe()
+        self.dialled[0].callback(connection)
+        incoming.channel.deliver(b"GET /api HTTP/1.1\r\nHost: h\r\n\r\n")
+        self.assertEqual(connection.taken(), b"")
+        self.assertIn(b"403", incoming.channel.taken())
+
+    def test_not_allowed(self) -> None:
+        """What the owner did not name is refused without being dialled."""
+        for target, code in (
+            (b"other", "no-such-target"),
+            (b"10.0.0.5:5432", "not-allowed"),
+            (b"", "not-allowed"),
+        ):
+            incoming = self.want(target)
+            assert incoming.refusal is not None
+            self.assertEqual(incoming.refusal[0], code)
+        self.assertEqual((self.asked, self.outgoing.tally.refused), ([], 3))
+
+    def test_malformed(self) -> None:
+        """Other channel types and broken names are refused."""
+        for options in (
+            {"kind": b"session"},
+            {"kind": b"direct-tcpip"},
+            {"data": b""},
+            {"data": b"\0\0\0\x09db"},
+            {"data": b"\0\0\0\x02db\0"},
+            {"data": b"\0\0\0\x02\xff\xfe"},
+        ):
+            incoming = self.want(b"db", **options)
+            assert incoming.refusal is not None
+            self.assertEqual(incoming.refusal[0], "not-allowed", options)
+        self.assertEqual(self.asked, [])
+
+    def test_unreachable(self) -> None:
+        """Why the target was not reached goes to the proxy."""
+        for kind in ("refused", "unreachable", "timeout", "name", "tls"):
+            incoming = self.want(b"kubernetes")
+            self.dialled[-1].errback(ConnectFailed(kind, "10.0.0.1:6443: it said no"))
+            self.assertEqual(incoming.refusal, (kind, "10.0.0.1:6443: it said no"))
+
+    def test_mistake(self) -> None:
+        """A mistake of ours is logged, and the proxy is not left waiting."""
+        incoming = self.want(b"db")
+        self.dialled[0].errback(ZeroDivisionError("oops"))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        assert incoming.refusal is not None
+        self.assertEqual(incoming.refusal[0], "failed")
+
+    def test_limit(self) -> None:
+        """So many are dialled at a time for one tunnel, and no more."""
+        for _ in range(DIAL_LIMIT):
+            self.assertIsNone(self.want(b"db").refusal)
+        refused = self.want(b"db").refusal
+        assert refused is not None
+        self.assertEqual(refused[0], "busy")
+        self.dialled[0].callback(FakePipe())
+        self.assertIsNone(self.want(b"db").refusal)
+        self.assertEqual(len(self.asked), DIAL_LIMIT + 1)
+
+    def test_tunnel_gone(self) -> None:
+        """When the tunnel goes, what is being dialled for it is given up; other tunnels' is not."""
+        other = self.outgoing.for_tunnel()
+        other.accept(cast(Incoming, FakeIncoming(b"db")))
+        incoming = self.want(b"db")
+        self.dialling.stop()
+        self.assertTrue(self.dialled[1].called)
+        self.assertFalse(self.dialled[0].called)
+        self.assertEqual((incoming.refusal, incoming.accepted), (None, False))
+
+    def test_too_late(self) -> None:
+        """A connection that nobody wants any more is closed."""
+        for error in (TunnelLost("gone"), StreamRefused("busy", "too many")):
+            incoming = self.want(b"db")
+            incoming.error = error
+            connection = FakePipe()
+            connection.receiver = cast(Any, Silent())
+            self.dialled[-1].callback(connection)
+            self.assertTrue(connection.aborted)
+        self.assertEqual(incoming.refusal, ("busy", "too many"))
+
+    def test_flood(self) -> None:
+        """So many refusals are logged at once; the others are counted, and told when there are fewer."""
+        with capturedLogs() as events:
+            for _ in range(2 * int(REFUSALS)):
+                self.assertIsNotNone(self.want(b"other").refusal)
+        self.assertEqual(len(events), REFUSALS)
+        self.clock.advance(1.5)
+        with capturedLogs() as events:
+            self.want(b"other")
+        self.assertEqual([e.get("unsaid") for e in events], [int(REFUSALS), None])
+        self.assertEqual(self.outgoing.tally.refused, 2 * REFUSALS + 1)
+
+
+class Silent:
+    """A receiver that does not care."""
+
+    def closed(self, reason: Exception) -> None:
+        """Nothing to do."""

@@ -1,0 +1,362 @@
+"""Tests of `tower.member.reconnecting`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.conch.transport.limits import NoRoom
+from tower.member.reconnecting import Backoff, Reconnecting
+from tower.websocket.dialer import DialFailed
+
+
+class FakeTunnel:
+    """As much of a tunnel as the service needs."""
+
+    def __init__(self) -> None:
+        self.lost: Deferred[Exception] = Deferred()
+        self.on_change: Callable[[], None] = lambda: None
+        self.draining = False
+        self.peer, self.version = "192.0.2.1:8443", "1"
+        self.streams = 0
+        self.calls: list[str] = []
+        self.stubborn = False
+
+    def drain(self) -> None:
+        """Note it."""
+        self.calls.append("drain")
+
+    def close(self, reason: str) -> None:
+        """Go, if the far side takes part."""
+        self.calls.append("close")
+        if not self.stubborn:
+            self.lose()
+
+    def abort(self) -> None:
+        """Go."""
+        self.calls.append("abort")
+        self.lose()
+
+    def lose(self) -> None:
+        """Be lost."""
+        self.lost.callback(ConnectionError("cut"))
+
+    def drained_by_peer(self) -> None:
+        """Hear that the proxy is stopping."""
+        self.draining = True
+        self.on_change()
+
+
+class ReconnectingTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have a service whose tries are in the test's hands."""
+        self.clock = Clock()
+        self.tries: list[Deferred[Any]] = []
+        self.given_up = 0
+        self.make()
+
+    def make(self, max_retry: int = 0) -> None:
+        """Make the service."""
+        self.service = Reconnecting(
+            self.clock,
+            self.connect,
+            Backoff(chance=lambda: 1.0),
+            max_retry=max_retry,
+            gave_up=self.give_up,
+            grace=5.0,
+        )
+
+    def connect(self) -> Deferred[Any]:
+        """Be the uplink."""
+        self.tries.append(Deferred())
+        return self.tries[-1]
+
+    def give_up(self) -> None:
+        """Count."""
+        self.given_up += 1
+
+    def up(self) -> FakeTunnel:
+        """Let the last try succeed."""
+        tunnel = FakeTunnel()
+        self.tries[-1].callback(tunnel)
+        return tunnel
+
+    def fail(self, msg: Any = None) -> None:  # type: ignore[override]
+        """Let the last try fail."""
+        self.tries[-1].errback(msg or DialFailed("connection refused"))
+
+    def test_up(self) -> None:
+        """A tunnel makes the agent ready."""
+        self.assertFalse(self.service.ready)
+        self.service.startService()
+        self.assertFalse(self.service.ready)
+        self.up()
+        self.assertTrue(self.service.ready)
+        self.assertEqual(self.service.state, "connected")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_again(self) -> None:
+        """Failures are tried again, each later than the last, and the state says why."""
+        self.service.startService()
+        for wait in (0.1, 0.14, 0.196):
+            self.fail()
+            self.assertEqual(self.service.state, "connection refused")
+            count = len(self.tries)
+            self.clock.advance(wait - 0.01)
+            self.assertEqual(len(self.tries), count)
+            self.clock.advance(0.011)
+            self.assertEqual(len(self.tries), count + 1)
+
+    def test_lost(self) -> None:
+        """A lost tunnel is replaced, beginning with the shortest wait."""
+        self.service.startService()
+        for _ in range(5):
+            self.fail()
+            self.clock.advance(1)
+        tunnel = self.up()
+        tunnel.lose()
+        self.assertFalse(self.service.ready)
+        self.clock.advance(0.11)
+        self.up()
+        self.assertTrue(self.service.ready)
+
+    def test_lost_at_once(self) -> None:
+        """A tunnel that is gone when we get it is replaced too."""
+        self.service.startService()
+        tunnel = FakeTunnel()
+        tunnel.lose()
+        self.tries[-1].callback(tunnel)
+        self.assertFalse(self.service.ready)
+        self.clock.advance(0.11)
+        self.assertEqual(len(self.tries), 2)
+
+    def test_no_room(self) -> None:
+        """Where the proxy has no room the next try comes after the longest wait, or at once on SIGHUP."""
+        self.service.startService()
+        self.fail(NoRoom(12, "key SHA256:x has 8 tunnels"))
+        self.assertIn("has 8 tunnels", self.service.state)
+        self.clock.advance(119.9)
+        self.assertEqual(len(self.tries), 1)
+        self.clock.advance(0.2)
+        self.assertEqual(len(self.tries), 2)
+        self.fail(NoRoom(12, ""))
+        self.service.retry_now()
+        self.assertEqual(len(self.tries), 3)
+        self.fail()
+        self.clock.advance(0.11)
+        self.assertEqual(len(self.tries), 4)
+        self.up().lost.callback(NoRoom(12, ""))
+        self.clock.advance(119.9)
+        self.assertEqual(len(self.tries), 4)
+
+    def test_hangup(self) -> None:
+        """SIGHUP retries now, and changes nothing while there is nothing to wait for."""
+        self.service.startService()
+        self.service.retry_now()
+        self.assertEqual(len(self.tries), 1)
+        for _ in range(30):
+            self.fail()
+            self.clock.advance(120)
+        self.fail()
+        self.service.retry_now()
+        self.assertEqual(len(self.tries), 32)
+        self.fail()
+        self.clock.advance(0.11)
+        self.assertEqual(len(self.tries), 33)
+        self.up()
+        self.service.retry_now()
+        self.assertEqual(len(self.tries), 33)
+
+    def test_surprise(self) -> None:
+        """A mistake of ours is logged with its traceback and does not stop the tries."""
+        self.service.startService()
+        self.fail(ZeroDivisionError("oops"))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.clock.advance(0.11)
+        self.assertEqual(len(self.tries), 2)
+
+    def test_gives_up(self) -> None:
+        """After so many retries in a row it gives up; a tunnel in between starts the count again."""
+        self.make(max_retry=2)
+        self.service.startService()
+        self.fail()
+        self.clock.advance(1)
+        self.up().lose()
+        self.clock.advance(1)
+        for _ in range(2):
+            self.fail()
+            self.clock.advance(1)
+        self.assertEqual(self.given_up, 0)
+        self.fail()
+        self.assertEqual((self.given_up, self.clock.getDelayedCalls()), (1, []))
+
+    def test_too_many_drained(self) -> None:
+        """A proxy that drains one tunnel after the other does not get more and more of them."""
+        self.service.startService()
+        tunnels = []
+        for _ in range(12):
+            tunnels.append(self.up())
+            tunnels[-1].drained_by_peer()
+            self.clock.advance(1)
+        self.assertEqual([tunnel.calls for tunnel in tunnels], [["abort"]] * 4 + [[]] * 8)
+        tunnels.append(self.up())
+        self.assertTrue(self.service.ready)
+        self.assertEqual(tunnels[4].calls, ["abort"])
+
+    def test_proxy_drains(self) -> None:
+        """When the proxy says that it stops, another tunnel is sought while the old one serves on."""
+        self.service.startService()
+        old = self.up()
+        old.drained_by_peer()
+        self.assertFalse(self.service.ready)
+        self.clock.advance(0.11)
+        new = self.up()
+        self.assertTrue(self.service.ready)
+        self.assertEqual(old.calls, [])
+        old.lose()
+        self.assertTrue(self.service.ready)
+        self.assertEqual((new.calls, self.clock.getDelayedCalls()), ([], []))
+
+    def test_renew(self) -> None:
+        """What the proxy was told is told anew: the old tunnel is gone before the new one comes."""
+        self.service.startService()
+        old = self.up()
+        self.service.renew()
+        self.assertEqual((old.calls, len(self.tries)), (["close"], 1))
+        self.assertFalse(self.service.ready)
+        self.clock.advance(1.0)
+        self.assertEqual(len(self.tries), 2)
+        new = self.up()
+        self.assertTrue(self.service.ready)
+        self.assertEqual((new.calls, self.clock.getDelayedCalls()), ([], []))
+
+    def test_renew_waits_for_streams(self) -> None:
+        """Streams under way may end, for a minute; meanwhile the tunnel is as good as any."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        self.service.renew()
+        self.clock.pump([0.1] * 50)
+        self.assertEqual((tunnel.calls, self.service.ready), ([], True))
+        tunnel.streams = 0
+        self.clock.advance(0.1)
+        self.assertEqual(tunnel.calls, ["close"])
+        self.clock.advance(1.0)
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        self.clock.pump([0.1] * 590)
+        self.assertEqual(tunnel.calls, [])
+        self.clock.pump([0.1] * 11)
+        self.assertEqual(tunnel.calls, ["close"])
+
+    def test_renew_after_a_close_that_takes_long(self) -> None:
+        """As long as the old tunnel is not gone there is no new one."""
+        self.service.startService()
+        old = self.up()
+        old.stubborn = True
+        self.service.renew()
+        self.clock.advance(5.0)
+        self.assertEqual(len(self.tries), 1)
+        old.lose()
+        self.clock.advance(1.0)
+        self.assertEqual(len(self.tries), 2)
+
+    def test_renew_while_trying(self) -> None:
+        """A tunnel that was being opened when it should have been renewed is renewed."""
+        self.service.startService()
+        self.service.renew()
+        tunnel = self.up()
+        self.assertEqual(tunnel.calls, ["close"])
+        self.clock.advance(1.0)
+        self.assertEqual(self.up().calls, [])
+
+    def test_renew_without_a_tunnel(self) -> None:
+        """The next try after a failed one knows what there is to know."""
+        self.service.startService()
+        self.service.renew()
+        self.fail()
+        self.service.renew()
+        self.clock.advance(0.11)
+        self.assertEqual(self.up().calls, [])
+
+    def test_renew_lost(self) -> None:
+        """A tunnel that is lost while its streams are waited for is replaced once."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        tunnel.lose()
+        self.clock.advance(0.11)
+        new = self.up()
+        self.clock.pump([0.1] * 700)
+        self.assertEqual((len(self.tries), new.calls), (2, []))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_while_renewing(self) -> None:
+        """A stop ends that as well, before the old tunnel is closed and after."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 1
+        self.service.renew()
+        tunnel.streams = 0
+        self.successResultOf(self.service.stopService())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.make()
+        self.service.startService()
+        self.up()
+        self.service.renew()
+        self.successResultOf(self.service.stopService())
+        self.clock.advance(10)
+        self.assertEqual((len(self.tries), self.clock.getDelayedCalls()), (2, []))
+
+    def test_stop(self) -> None:
+        """A stop announces itself, waits for the streams under way, and closes."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams = 2
+        stopped = self.service.stopService()
+        self.assertEqual(tunnel.calls, ["drain"])
+        self.clock.advance(0.1)
+        self.assertNoResult(stopped)
+        tunnel.streams = 0
+        self.clock.advance(0.1)
+        self.successResultOf(stopped)
+        self.assertEqual(tunnel.calls, ["drain", "close"])
+        self.assertEqual((len(self.tries), self.clock.getDelayedCalls()), (1, []))
+
+    def test_grace(self) -> None:
+        """Streams that do not end are cut after the grace period, and a tunnel that does not close, too."""
+        self.service.startService()
+        tunnel = self.up()
+        tunnel.streams, tunnel.stubborn = 1, True
+        stopped = self.service.stopService()
+        self.clock.pump([0.1] * 52)
+        self.assertEqual(tunnel.calls, ["drain", "close"])
+        self.assertNoResult(stopped)
+        self.clock.advance(2.0)
+        self.assertEqual(tunnel.calls, ["drain", "close", "abort"])
+        self.successResultOf(stopped)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_while_trying(self) -> None:
+        """A stop cancels the try under way."""
+        self.service.startService()
+        cancelled: list[Any] = []
+        self.tries[0].addErrback(cancelled.append)
+        self.tries[0] = Deferred()
+        self.successResultOf(self.service.stopService())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_while_waiting(self) -> None:
+        """A stop ends the wait."""
+        self.service.startService()
+        self.fail()
+        self.successResultOf(self.service.stopService())
+        self.clock.advance(1000)
+        self.assertEqual((len(self.tries), self.clock.getDelayedCalls()), (1, []))

@@ -1,0 +1,99 @@
+"""Tests of `tower.member.unfinished_heads`."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.member.unfinished_heads import CAPACITY, PATIENCE, Unfinished
+from tower.net.budget import Budget
+
+
+class FakeStream:
+    """A stream.
+
+    :ivar late: how often it was told.
+    """
+
+    def __init__(self) -> None:
+        self.late = 0
+
+    def too_slow(self) -> None:
+        """Count it."""
+        self.late += 1
+
+
+class UnfinishedTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have nothing."""
+        self.clock, self.budget = Clock(), Budget(8 * CAPACITY)
+        self.unfinished = Unfinished(self.clock, self.budget)
+        self.streams = [FakeStream() for _ in range(4)]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and the reactor look at its sockets once more."""
+        self.clock.advance(seconds)
+        self.clock.advance(0)
+
+    def nothing_left(self) -> None:
+        """Check that all is given back."""
+        self.assertEqual((self.unfinished.held, self.unfinished.unused, self.budget.lent), (0, 0, 0))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_unused(self) -> None:
+        """A stream counts as unused until its first head is whole, or it is gone."""
+        for stream in self.streams:
+            self.unfinished.opened(stream)
+        self.assertEqual(self.unfinished.unused, 4)
+        self.unfinished.keep(self.streams[0], 10)
+        self.assertEqual(self.unfinished.unused, 4)
+        for stream in self.streams:
+            self.unfinished.done(stream)
+            self.unfinished.done(stream)
+        self.nothing_left()
+
+    def test_capacity(self) -> None:
+        """What has come of heads has a bound; a stream pays for the whole of it once."""
+        first, second, third, _ = self.streams
+        self.assertTrue(self.unfinished.keep(first, CAPACITY // 2))
+        self.assertTrue(self.unfinished.keep(first, CAPACITY - 10))
+        self.assertFalse(self.unfinished.keep(second, 11))
+        self.assertTrue(self.unfinished.keep(second, 10))
+        self.assertFalse(self.unfinished.keep(third, 1))
+        self.assertEqual((self.unfinished.held, self.budget.lent), (CAPACITY, CAPACITY))
+        self.unfinished.done(first)
+        self.assertTrue(self.unfinished.keep(third, 1))
+        for stream in self.streams:
+            self.unfinished.done(stream)
+        self.nothing_left()
+
+    def test_small_budget(self) -> None:
+        """Of a small budget heads take a small part, and nothing of one that is spent."""
+        self.budget = Budget(8000)
+        self.unfinished = Unfinished(self.clock, self.budget)
+        self.assertFalse(self.unfinished.keep(self.streams[0], 1001))
+        self.assertTrue(self.unfinished.keep(self.streams[0], 1000))
+        self.unfinished.done(self.streams[0])
+        self.assertTrue(self.budget.borrow(7500))
+        self.assertFalse(self.unfinished.keep(self.streams[0], 501))
+        self.budget.give_back(7500)
+        self.nothing_left()
+
+    def test_patience(self) -> None:
+        """A head has so long from its first byte on, whatever comes of it; then its stream is told, once."""
+        first, second, third, silent = self.streams
+        self.unfinished.opened(silent)
+        self.unfinished.keep(first, 1)
+        self.advance(PATIENCE / 2)
+        self.unfinished.keep(first, 2)
+        self.unfinished.keep(second, 1)
+        self.unfinished.keep(third, 1)
+        self.advance(PATIENCE / 2 - 0.01)
+        self.assertEqual([stream.late for stream in self.streams], [0, 0, 0, 0])
+        self.advance(0.02)
+        self.assertEqual([stream.late for stream in self.streams], [1, 0, 0, 0])
+        self.unfinished.done(third)
+        self.advance(PATIENCE)
+        self.assertEqual([stream.late for stream in self.streams], [1, 1, 0, 0])
+        self.unfinished.done(silent)
+        self.nothing_left()

@@ -1,0 +1,230 @@
+"""Tests of `tower.net.tls.ca_pinning`."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from hashlib import sha256
+from ipaddress import ip_address
+from tempfile import NamedTemporaryFile
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.x509.oid import NameOID
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.pipes import FakePipe
+from tower.errors import ConfigurationError
+from tower.net.tls.ca_pinning import (
+    ChainReader,
+    ChainUnknown,
+    NotThePinnedCA,
+    find_authority,
+    key_hash,
+    parse_ca_hash,
+    pinned_context,
+    strict_context,
+)
+from tower.net.tls.session import TLSSession
+
+Pair = tuple[x509.Certificate, ec.EllipticCurvePrivateKey]
+
+
+def issue(name: str, issuer: Pair | None = None, *, authority: bool = False) -> Pair:
+    """Return a certificate for *name* and 127.0.0.1, signed by *issuer* or itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer[0].subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(name), x509.IPAddress(ip_address("127.0.0.1"))]),
+            critical=False,
+        )
+        .sign(issuer[1] if issuer else key, SHA256())
+    )
+    return certificate, key
+
+
+@cache
+def family() -> tuple[Pair, Pair, Pair]:
+    """Return a root, an intermediate and a server's certificate."""
+    root = issue("root", authority=True)
+    middle = issue("middle", root, authority=True)
+    return root, middle, issue("tower.example", middle)
+
+
+@contextmanager
+def pem_file(*parts: bytes) -> Iterator[str]:
+    """Have a file with *parts* in it."""
+    with NamedTemporaryFile(delete=False) as file:
+        file.write(b"".join(parts))
+    try:
+        yield file.name
+    finally:
+        os.unlink(file.name)
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    """Return the PEM form."""
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def server_context(leaf: Pair, *others: x509.Certificate) -> ssl.SSLContext:
+    """Return a server's context that shows *leaf* and *others*."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    key = leaf[1].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    with pem_file(key, pem(leaf[0]), *map(pem, others)) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+class PinningTests(SynchronousTestCase):
+    def test_parse(self) -> None:
+        """A hash is read in any case of letters; anything else is named."""
+        self.assertEqual(parse_ca_hash("SHA256:" + "AB" * 32), "sha256:" + "ab" * 32)
+        for text in (
+            "",
+            "sha256:",
+            "ab" * 32,
+            "sha1:" + "ab" * 20,
+            "sha256:" + "xy" * 32,
+            "sha256:" + "ab" * 33,
+        ):
+            error = self.assertRaises(ConfigurationError, parse_ca_hash, text)
+            self.assertIn(f"--ca-hash {text!r}", str(error))
+
+    def test_key_hash(self) -> None:
+        """The hash is over the public key as kubeadm's discovery does it."""
+        root, _, _ = family()
+        der = root[1].public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        self.assertEqual(key_hash(root[0]), "sha256:" + sha256(der).hexdigest())
+
+    def test_find(self) -> None:
+        """The CA with one of the hashes is found wherever it stands in the chain."""
+        root, middle, leaf = family()
+        chain = [leaf[0], middle[0], root[0]]
+        self.assertIs(find_authority(chain, [key_hash(middle[0])]), middle[0])
+        self.assertIs(find_authority(chain, ["sha256:" + "0" * 64, key_hash(root[0])]), root[0])
+
+    def test_not_found(self) -> None:
+        """Without it the text shows what there was, and the cure."""
+        root, middle, leaf = family()
+        error = self.assertRaises(NotThePinnedCA, find_authority, [leaf[0], middle[0]], [key_hash(root[0])])
+        self.assertIn(key_hash(middle[0]), str(error))
+        self.assertIn("join line", str(error))
+        self.assertRaises(NotThePinnedCA, find_authority, [], [key_hash(root[0])])
+
+    def test_leaf(self) -> None:
+        """A server's own certificate is no CA, whatever its hash."""
+        _, _, leaf = family()
+        self.assertRaises(NotThePinnedCA, find_authority, [leaf[0]], [key_hash(leaf[0])])
+
+    def test_bad_ca_file(self) -> None:
+        """A CA file that cannot be used names itself."""
+        self.assertIn(
+            "/nonexistent", str(self.assertRaises(ConfigurationError, strict_context, "/nonexistent"))
+        )
+        with pem_file(b"nothing") as path:
+            self.assertIn(path, str(self.assertRaises(ConfigurationError, strict_context, path)))
+
+    def shake(self, client: ssl.SSLContext, server: ssl.SSLContext, name: str = "tower.example") -> None:
+        """Shake hands in memory; raise what the client raises."""
+        near = TLSSession(client, server_side=False, server_hostname=name)
+        far = TLSSession(server, server_side=True)
+        for _ in range(5):
+            near.handshake()
+            far.feed(memoryview(near.take()))
+            far.handshake()
+            near.feed(memoryview(far.take()))
+
+    def test_trust(self) -> None:
+        """A pinned CA, root or not, vouches for the right name only."""
+        root, middle, leaf = family()
+        server = server_context(leaf, middle[0], root[0])
+        for authority in (root[0], middle[0]):
+            self.shake(pinned_context(authority), server)
+            self.shake(pinned_context(authority), server, "127.0.0.1")
+            self.assertRaises(
+                ssl.SSLCertVerificationError, self.shake, pinned_context(authority), server, "other.example"
+            )
+
+    def test_distrust(self) -> None:
+        """No other CA vouches for anything."""
+        _, middle, leaf = family()
+        stranger = issue("root", authority=True)[0]
+        server = server_context(leaf, middle[0])
+        self.assertRaises(ssl.SSLCertVerificationError, self.shake, pinned_context(stranger), server)
+        self.assertRaises(ssl.SSLCertVerificationError, self.shake, strict_context(), server)
+
+    def test_ca_file(self) -> None:
+        """A CA file vouches for what it signed."""
+        root, middle, leaf = family()
+        with pem_file(pem(root[0])) as path:
+            self.shake(strict_context(path), server_context(leaf, middle[0]))
+
+
+class ChainReaderTests(SynchronousTestCase):
+    def read(self, step: int) -> list[x509.Certificate]:
+        """Return what a server shows whose answers come in pieces of *step* bytes."""
+        root, middle, leaf = family()
+        pipe = FakePipe()
+        reader = ChainReader(pipe, "tower.example")
+        server = TLSSession(server_context(leaf, middle[0], root[0]), server_side=True)
+        reader.start()
+        for _ in range(3):
+            server.feed(memoryview(pipe.taken()))
+            server.handshake()
+            wire = server.take()
+            for i in range(0, len(wire), step):
+                if not pipe.lost:
+                    pipe.deliver(wire[i : i + step])
+        self.assertTrue(pipe.aborted)
+        self.assertEqual(server.object.server_side, True)
+        return self.successResultOf(reader.chain)
+
+    def test_chain(self) -> None:
+        """The chain is learnt however the network cuts the stream, and the connection is let go."""
+        root, middle, leaf = family()
+        for step in (1, 100, 100000):
+            self.assertEqual(self.read(step), [leaf[0], middle[0], root[0]])
+
+    def test_no_tls(self) -> None:
+        """A server that speaks something else is a failure."""
+        pipe = FakePipe()
+        reader = ChainReader(pipe, "127.0.0.1")
+        reader.start()
+        pipe.deliver(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        failure = self.failureResultOf(reader.chain, ChainUnknown)
+        self.assertIn("wrong version number", str(failure.value))
+
+    def test_cut(self) -> None:
+        """A cut or a lost connection is a failure."""
+        for event in (FakePipe.end, FakePipe.lose):
+            pipe = FakePipe()
+            reader = ChainReader(pipe, "127.0.0.1")
+            reader.start()
+            event(pipe)
+            self.failureResultOf(reader.chain, ChainUnknown)
+
+    def test_cancel(self) -> None:
+        """Cancelling lets the connection go."""
+        pipe = FakePipe()
+        reader = ChainReader(pipe, "127.0.0.1")
+        reader.start()
+        reader.chain.cancel()
+        self.assertTrue(pipe.lost)
+        self.failureResultOf(reader.chain)

@@ -1,0 +1,103 @@
+"""Tests of `tower.nodes.ssh.failures`: what is said when a node hangs up."""
+
+from __future__ import annotations
+
+from errno import ECONNRESET
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.ssh_node import FarNode
+from tower.conch.transport.limits import Disconnected
+from tower.errors import PeerError
+from tower.net.connection import ConnectionEnded
+from tower.nodes.ssh.failures import HungUp, OpenFailed, ended, not_let_in
+
+#: What a connection's end is told by.
+DONE = ConnectionEnded("both sides are done")
+RESET = ConnectionResetError(ECONNRESET, "Connection reset by peer")
+
+
+class WordsTests(SynchronousTestCase):
+    """Without a connection."""
+
+    def test_ended(self) -> None:
+        """Bare ends are put into words; what says more stays as it is."""
+        for reason, text in (
+            (DONE, "its sshd closed the connection"),
+            (ConnectionDone(), "its sshd closed the connection"),
+            (RESET, "the connection broke: connection reset by peer"),
+            (ConnectionError("gone"), "the connection broke: gone"),
+        ):
+            self.assertEqual(str(ended(reason)), text)
+        said = Disconnected(2, "Too many authentication failures")
+        self.assertIs(ended(said), said)
+
+    def test_no_ssh(self) -> None:
+        """What a server says that is none of SSH is shown: its first line, printable and not too long."""
+        for reason, preface, text in (
+            (DONE, b"", "it says nothing and closes the connection: is there an SSH server?"),
+            (
+                DONE,
+                b"Exceeded MaxStartups\r\n",
+                'it reports: "Exceeded MaxStartups" and closes the connection: is there an SSH server?',
+            ),
+            (
+                PeerError("no SSH version line"),
+                b"\r\nHTTP/1.1 400 Bad Request\r\nServer: x\r\n",
+                'no SSH version line: it reports: "HTTP/1.1 400 Bad Request": is there an SSH server?',
+            ),
+        ):
+            self.assertEqual(str(not_let_in(reason, preface, is_ssh=False)), text)
+        odd = str(not_let_in(RESET, b"\x1b[31m\xff" + b"x" * 200, is_ssh=False))
+        self.assertNotIn("\x1b", odd)
+        self.assertLess(len(odd), 200)
+        silent = PeerError("i/o timeout")
+        self.assertIs(not_let_in(silent, b"", is_ssh=False), silent)
+
+    def test_ssh(self) -> None:
+        """A server of SSH that goes before it let us in has the reason in its log."""
+        self.assertIn("before we were let in: its log says why", str(not_let_in(DONE, b"x", is_ssh=True)))
+        self.assertIn("connection reset by peer before", str(not_let_in(RESET, b"x", is_ssh=True)))
+
+
+class ConnectionTests(SynchronousTestCase):
+    """With a node in memory."""
+
+    def setUp(self) -> None:
+        """Make the node."""
+        self.far = FarNode()
+
+    def hang_up(self, opening: Any) -> str:
+        """Have the connection end as one does whose peer closes it; return why there is no tunnel."""
+        self.far.pipes[0].receiver.closed(DONE)
+        error = self.failureResultOf(opening, OpenFailed).value
+        self.assertIsInstance(error.cause, HungUp)
+        return str(error)
+
+    def test_no_version(self) -> None:
+        """The first that was said counts, however it is cut."""
+        self.far.version, self.far.preface = b"", b""
+        opening = self.far.tunnel().open()
+        near = self.far.pipes[0]
+        near.receiver.received(memoryview(b"Exceeded Max"))
+        near.receiver.received(memoryview(b"Startups\r\nand more"))
+        self.assertIn('it reports: "Exceeded MaxStartups" and closes', self.hang_up(opening))
+
+    def test_before_let_in(self) -> None:
+        """One that said its version and no more."""
+        opening = self.far.tunnel().open()
+        self.far.pipes[0].receiver.received(memoryview(b"SSH-2.0-x\r\n"))
+        self.assertIn("its sshd closed the connection before we were let in", self.hang_up(opening))
+
+    def test_lost(self) -> None:
+        """A tunnel whose node goes is lost for that reason."""
+        tunnel = self.far.tunnel()
+        opening = tunnel.open()
+        self.far.pump()
+        self.successResultOf(opening)
+        lost: list[Exception] = []
+        tunnel.lost.addCallback(lost.append)
+        self.far.pipes[0].receiver.closed(DONE)
+        self.assertEqual([str(reason) for reason in lost], ["its sshd closed the connection"])

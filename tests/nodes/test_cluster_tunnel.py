@@ -1,0 +1,184 @@
+"""Tests of `tower.nodes.cluster_tunnel` and `tower.nodes.apiserver`: over nodes that are lists of what was dialled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.pipes import FakePipe
+from tower.errors import ConfigurationError, StreamRefused
+from tower.kube.kubeconfig import KubeAccess
+from tower.kube.status import StatusError
+from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.nodes.apiserver import MemberAPIServer
+from tower.nodes.cluster_tunnel import SSHClusterTunnel
+
+JANE = b"Impersonate-User: jane\r\nAccept: */*\r\nHost: x\r\n\r\n"
+
+
+class FakeTunnels:
+    """Dials nothing but notes what was asked for."""
+
+    def __init__(self) -> None:
+        self.dialled: list[tuple[str, int]] = []
+        self.pipe = FakePipe()
+
+    def dial(self, host: str, port: int) -> Deferred[Any]:
+        """Note it."""
+        self.dialled.append((host, port))
+        return succeed(self.pipe)
+
+
+class FakeKubelets:
+    """Notes the node."""
+
+    def __init__(self) -> None:
+        self.opened: list[str] = []
+
+    def open(self, node: str) -> Deferred[Any]:
+        """Note it."""
+        self.opened.append(node)
+        return succeed(FakePipe())
+
+    def rewrite(self, head: bytes, plain: bool) -> bytes:
+        """Mark it."""
+        return b"for a kubelet: " + head
+
+
+class WayTests(SynchronousTestCase):
+    """One way for all nodes of a cluster."""
+
+    def setUp(self) -> None:
+        """Have a cluster whose API server has no TLS."""
+        self.access: KubeAccess | Exception = KubeAccess("http://10.0.0.1:8080/prefix")
+        self.identities = NONE_ALLOWED
+        self.tunnels = FakeTunnels()
+        self.gate = MemberAPIServer(
+            "beta", Clock(), None, self.load, identities=lambda: self.identities, why_not="use a flag"
+        )
+        self.gate.renew()
+        self.closed: list[str] = []
+        self.way = SSHClusterTunnel(
+            "beta", "core", self.tunnels, self.gate, lambda: (3, 0.004), self.closed.append
+        )
+
+    def load(self) -> KubeAccess:
+        """Return the credential, or fail as the test wants."""
+        if isinstance(self.access, Exception):
+            raise self.access
+        return self.access
+
+    def rewritten(self, head: bytes) -> bytes:
+        """Return a head as it goes to the API server."""
+        rewrite = self.way.rewrite_for("kubernetes")
+        assert rewrite is not None
+        return rewrite(head, False)
+
+    def test_api_server(self) -> None:
+        """A node connects to the address of the kubeconfig, and heads go there in jane's name."""
+        pipe = self.successResultOf(self.way.open("kubernetes"))
+        self.assertIs(pipe, self.tunnels.pipe)
+        self.assertEqual(self.tunnels.dialled, [("10.0.0.1", 8080)])
+        self.assertEqual(
+            self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE),
+            b"GET /prefix/api HTTP/1.1\r\nImpersonate-User: jane\r\n"
+            b"Accept: */*\r\nHost: 10.0.0.1:8080\r\n\r\n",
+        )
+        self.assertEqual(self.way.server, b"10.0.0.1:8080/prefix")
+
+    def test_server_path(self) -> None:
+        """What may lead out of the server's path is refused here, where no agent does it."""
+        for path in (b"/api//v1", b"/a%5cb", b"/a/../b"):
+            with self.assertRaises(StatusError) as caught:
+                self.rewritten(b"GET " + path + b" HTTP/1.1\r\n" + JANE)
+            self.assertEqual(caught.exception.code, 403)
+        self.access = KubeAccess("http://10.0.0.1:8080")
+        self.gate.renew()
+        self.assertIn(b"GET /api//v1 HTTP/1.1\r\n", self.rewritten(b"GET /api//v1 HTTP/1.1\r\n" + JANE))
+
+    def test_nobody_is_the_system(self) -> None:
+        """The kept credential is lent to nobody as the system, unless the cluster's record says so."""
+        head = b"GET /api HTTP/1.1\r\n" + JANE.replace(b"jane", b"system:node:n1")
+        with self.assertRaises(StatusError) as caught:
+            self.rewritten(head)
+        self.assertIn("use a flag", str(caught.exception))
+        self.identities = SystemIdentities(["system:node:n1"])
+        self.gate.renew()
+        self.assertIn(b"system:node:n1", self.rewritten(head))
+
+    def test_no_credential(self) -> None:
+        """Without a credential that can be used people read why; with the next one it goes on."""
+        self.access = ConfigurationError("the credential cannot be opened: give it again")
+        self.gate.renew()
+        error = self.failureResultOf(self.way.open("kubernetes"), StreamRefused).value
+        self.assertIn("give it again", str(error))
+        self.assertEqual((self.gate.problem, self.way.server), (str(self.access), b""))
+        with self.assertRaises(ConfigurationError):
+            self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE)
+        self.access = KubeAccess("http://[fd00::1]:8080")
+        self.gate.renew()
+        self.successResultOf(self.way.open("kubernetes"))
+        self.assertEqual((self.tunnels.dialled, self.gate.problem), ([("fd00::1", 8080)], ""))
+
+    def test_refused_credential(self) -> None:
+        """That the API server does not know the credential is told until there is another."""
+        self.gate.is_refused = True
+        self.assertIn("tower cluster set beta --member-kubeconfig", self.gate.problem)
+        self.gate.renew()
+        self.assertEqual(self.gate.problem, "")
+
+    def test_a_replaced_credential_begins_nothing(self) -> None:
+        """What went by the credential before is not used for another request."""
+        self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="one")
+        self.gate.renew()
+        opening = self.way.open("kubernetes")
+        handshake: Any = self.tunnels.pipe.receiver
+        owner = handshake._owner  # whose the pipe is going to be
+        self.assertFalse(owner.draining)
+        self.access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="two")
+        self.gate.renew()
+        self.assertTrue(owner.draining)
+        self.assertIn(b"Bearer two", self.rewritten(b"GET /api HTTP/1.1\r\n" + JANE))
+        self.tunnels.pipe.lose()
+        self.failureResultOf(opening)
+
+    def test_named_targets(self) -> None:
+        """A named address is dialled as it is, and its heads are nobody's business."""
+        self.way.targets = {"postgres": ("10.0.0.5", 5432)}
+        self.successResultOf(self.way.open("postgres"))
+        self.assertEqual(self.tunnels.dialled, [("10.0.0.5", 5432)])
+        self.assertIsNone(self.way.rewrite_for("postgres"))
+        error = self.failureResultOf(self.way.open("mysql"), StreamRefused).value
+        assert isinstance(error, StreamRefused)
+        self.assertEqual(error.code, "no-such-target")
+        self.assertIn("--target mysql=HOST:PORT", str(error))
+
+    def test_what_a_node_may_not(self) -> None:
+        """A node whose sshd forwards nothing is none to get through, for users who may do all they like."""
+        self.tunnels.dial = lambda host, port: fail(StreamRefused("not-allowed", "sshd says no", 1))  # type: ignore[method-assign]
+        self.way.targets = {"postgres": ("10.0.0.5", 5432)}
+        for target in ("kubernetes", "postgres"):
+            error: Any = self.failureResultOf(self.way.open(target), StreamRefused).value
+            self.assertEqual((error.code, error.reason, str(error)), ("unreachable", 1, "sshd says no"))
+
+    def test_kubelets(self) -> None:
+        """Kubelets are targets by the name of their node, where they are any."""
+        error = self.failureResultOf(self.way.open("kubelet/node1"), StreamRefused).value
+        assert isinstance(error, StreamRefused)
+        self.assertEqual(error.code, "no-such-target")
+        self.way.kubelets = kubelets = FakeKubelets()
+        self.successResultOf(self.way.open("kubelet/node1"))
+        self.assertEqual(kubelets.opened, ["node1"])
+        rewrite = self.way.rewrite_for("kubelet/node1")
+        assert rewrite is not None
+        self.assertEqual(rewrite(b"GET", True), b"for a kubelet: GET")
+
+    def test_what_others_see(self) -> None:
+        """It counts the streams of all nodes, is as near as the nearest, and closes as it is told."""
+        self.assertEqual((self.way.streams, self.way.round_trip, self.way.protocol), (3, 0.004, "ssh"))
+        self.way.drain()
+        self.way.close("the cluster was removed")
+        self.assertEqual(self.closed, ["the cluster was removed"])

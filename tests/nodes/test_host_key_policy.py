@@ -1,0 +1,74 @@
+"""Tests of `tower.nodes.host_key_policy`."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+from attrs import evolve
+
+from tests.nodes.test_remembered_nodes import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase
+from tower.clusters.node import Node
+from tower.clusters.ssh_spec import SSHSpec
+from tower.nodes.host_key_policy import HostKeyPolicy
+from tower.nodes.record_files import Placed
+from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown
+
+
+class VouchingTests(NodesTestCase):
+    """One cluster's nodes, and a rule that changes."""
+
+    def setUp(self) -> None:
+        """Have a known_hosts file that knows the first."""
+        super().setUp()
+        path = Path(self.mktemp()).absolute()
+        path.write_text(f"{FIRST.host} ssh-ed25519 {base64.b64encode(ED25519).decode()}\n")
+        self.by_file = SSHSpec("core", "/key", known_hosts=str(path))
+        self.learning = evolve(self.by_file, host_keys="accept-new")
+        self.blind = SSHSpec("core", "/key", host_keys="insecure-ignore")
+
+    def make(self, spec: SSHSpec) -> HostKeyPolicy:
+        """Return one that has let in the first two."""
+        vouching = HostKeyPolicy(spec, self.known, Placed(Path(spec.known_hosts)))
+        for node in (FIRST, SECOND):
+            vouching.accepted(node, ED25519)
+        return vouching
+
+    def turned(self, vouching: HostKeyPolicy, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
+        """Have it follow another record; return whom it refuses then."""
+        return vouching.turn_to(spec, nodes, Placed(Path(spec.known_hosts)))
+
+    def test_rules(self) -> None:
+        """Each is as strict as its name says."""
+        vouching = self.make(self.blind)
+        vouching.judge(FIRST, OTHER)
+        self.turned(vouching, self.learning, [])
+        self.assertRaises(HostKeyRefused, vouching.judge, FIRST, OTHER)
+        vouching.judge(SIXTH, OTHER)
+        self.turned(vouching, self.by_file, [])
+        self.assertRaises(HostKeyUnknown, vouching.judge, SIXTH, OTHER)
+        vouching.judge(FIRST, ED25519)
+        self.assertTrue(vouching.algorithms(FIRST)[0].startswith(b"ssh-ed25519"))
+
+    def test_who_was_let_pass_unseen(self) -> None:
+        """Whom nobody vouched for is named unless somebody does now; whom somebody did is not."""
+        vouching = self.make(self.blind)
+        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [SECOND])
+        vouching = self.make(self.blind)
+        self.assertEqual(self.turned(vouching, self.learning, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.blind, [FIRST, SECOND]), [])
+        self.assertEqual(self.turned(vouching, self.by_file, [FIRST, SECOND]), [])
+
+    def test_learned_from_those_that_are_there(self) -> None:
+        """Whose key was verified, and is in no file, has it pinned when keys are learned from then on."""
+        vouching = self.make(evolve(self.by_file, known_hosts=""))
+        self.turned(vouching, self.learning, [FIRST, SECOND])
+        self.assertEqual([pin.address for pin in self.known.pins.all()], [SECOND.address])
+        self.assertRaises(HostKeyRefused, vouching.judge, SECOND, OTHER)
+
+    def test_forgotten(self) -> None:
+        """Of nodes that are gone nothing is kept."""
+        vouching = self.make(self.blind)
+        vouching.keep([FIRST])
+        self.assertEqual((set(vouching._shown), vouching._strangers), ({FIRST.address}, {FIRST.address}))

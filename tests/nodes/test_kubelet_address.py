@@ -1,0 +1,122 @@
+"""Tests of `tower.nodes.kubelet_address`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters.node import Node
+from tower.errors import StreamRefused, TunnelLost
+from tower.nodes.kubelet_address import KubeletPlaces, inner_addresses
+
+NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))
+
+
+class FakeTunnel:
+    """The tunnel to a node on which something listens at some addresses.
+
+    :ivar errors: what the node says, by address.
+    """
+
+    def __init__(self, *listening: str) -> None:
+        self.listening = set(listening)
+        self.errors: dict[str, Exception] = {}
+        self.dialled: list[str] = []
+
+    def dial(self, host: str, port: int) -> Deferred[Any]:
+        """Lead there, or fail."""
+        self.dialled.append(host)
+        if host in self.listening:
+            return succeed((host, port))
+        return fail(self.errors.get(host) or StreamRefused("refused", f"nothing at {host}", 2))
+
+    def taken(self) -> list[str]:
+        """Return what was dialled since the last call."""
+        dialled, self.dialled = self.dialled, []
+        return dialled
+
+
+class KubeletPlacesTests(SynchronousTestCase):
+    """Where kubelets are found."""
+
+    def setUp(self) -> None:
+        """Know nothing yet."""
+        self.places = KubeletPlaces()
+
+    def dial(self, tunnel: FakeTunnel, node: Node = NODE) -> Deferred[Any]:
+        """Dial a kubelet."""
+        return Deferred.fromCoroutine(self.places.dial(tunnel, node, 10250))
+
+    def test_loopback(self) -> None:
+        """One that listens at all addresses is dialled at the loopback alone."""
+        tunnel = FakeTunnel("127.0.0.1", "10.0.0.1", "192.0.2.1")
+        for _ in range(2):
+            self.assertEqual(self.successResultOf(self.dial(tunnel)), ("127.0.0.1", 10250))
+        self.assertEqual(tunnel.taken(), ["127.0.0.1", "127.0.0.1"])
+
+    def test_own_address(self) -> None:
+        """One that listens at its node's own address is found there, and looked for there from then on."""
+        tunnel = FakeTunnel("192.0.2.1")
+        self.assertEqual(self.successResultOf(self.dial(tunnel)), ("192.0.2.1", 10250))
+        self.assertEqual(tunnel.taken(), ["127.0.0.1", "10.0.0.1", "192.0.2.1"])
+        self.successResultOf(self.dial(tunnel))
+        self.assertEqual(tunnel.taken(), ["192.0.2.1"])
+
+    def test_each_node_by_itself(self) -> None:
+        """What is known of one node says nothing of another."""
+        self.successResultOf(self.dial(FakeTunnel("10.0.0.1")))
+        other = FakeTunnel("127.0.0.1")
+        self.successResultOf(self.dial(other, Node("192.0.2.2")))
+        self.assertEqual(other.taken(), ["127.0.0.1"])
+
+    def test_moved(self) -> None:
+        """One that is not there any more is looked for anew, and what is then found counts."""
+        tunnel = FakeTunnel("10.0.0.1")
+        self.successResultOf(self.dial(tunnel))
+        tunnel.listening = {"127.0.0.1"}
+        tunnel.taken()
+        for _ in range(2):
+            self.successResultOf(self.dial(tunnel))
+        self.assertEqual(tunnel.taken(), ["10.0.0.1", "127.0.0.1", "127.0.0.1"])
+
+    def test_nowhere(self) -> None:
+        """Where none listens, what the node said of each address is told."""
+        tunnel = FakeTunnel()
+        tunnel.errors["127.0.0.1"] = StreamRefused("not-allowed", "forbidden", 1)
+        error = self.failureResultOf(self.dial(tunnel), StreamRefused).value
+        self.assertEqual((error.code, error.reason), ("not-allowed", 1))
+        self.assertEqual(str(error), "forbidden; nothing at 10.0.0.1; nothing at 192.0.2.1")
+
+    def test_other_failures(self) -> None:
+        """A node that says nothing, has no room, or is gone is not asked again at another address."""
+        for problem in (StreamRefused("timeout", "x"), StreamRefused("busy", "x"), TunnelLost("x")):
+            tunnel = FakeTunnel("10.0.0.1")
+            tunnel.errors["127.0.0.1"] = problem
+            self.assertIs(self.failureResultOf(self.dial(tunnel)).value, problem)
+            self.assertEqual(tunnel.taken(), ["127.0.0.1"])
+
+    def test_bounded(self) -> None:
+        """However many nodes come and go, what is remembered stays little."""
+        for number in range(3000):
+            name = f"n{number}.example"
+            self.successResultOf(self.dial(FakeTunnel(name), Node(name)))
+        tunnel = FakeTunnel("n0.example")
+        self.successResultOf(self.dial(tunnel, Node("n0.example")))
+        self.assertEqual(tunnel.taken(), ["127.0.0.1", "n0.example"])
+
+
+class InnerAddressesTests(SynchronousTestCase):
+    """Where a node is reached from within."""
+
+    def test_private_first(self) -> None:
+        """Private addresses come first, then where sshd is; names that are only aliases do not come."""
+        self.assertEqual(inner_addresses(NODE), ["10.0.0.1", "192.0.2.1"])
+        self.assertEqual(inner_addresses(Node("n2.example")), ["n2.example"])
+        self.assertEqual(inner_addresses(Node("fd00::1", 22, "n3")), ["fd00::1"])
+
+    def test_few(self) -> None:
+        """Of many addresses few are taken."""
+        many = frozenset(f"10.0.0.{number}" for number in range(1, 100))
+        self.assertEqual(len(inner_addresses(Node("8.8.8.8", 22, "n4", many))), 3)

@@ -1,0 +1,1 @@
+"""kube-apiserver's own tests of its tunneler, and its bugs by their numbers."""

@@ -1,0 +1,336 @@
+"""Options from flags and environment, and how their errors end a program."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from twisted.internet.error import CannotListenError
+from twisted.logger import ILogObserver, LogLevel
+from twisted.python import usage
+from twisted.trial.unittest import SynchronousTestCase
+
+import tower
+from tower.errors import ConfigurationError, TowerError
+from tower.options import (
+    EnvironmentOptions,
+    OptionError,
+    Parameter,
+    flag,
+    one_line_errors,
+    parameter,
+    public_host,
+    read_duration,
+    read_port,
+    read_port_range,
+    secret,
+)
+from tower.options.log_levels import syslog_observer
+
+
+class Options(EnvironmentOptions):
+    """Some options of each sort."""
+
+    optParameters: ClassVar[Sequence[Parameter]] = [
+        parameter("port", 8080, "A port.", read_port),
+        parameter("secure-port", 8443, "Another.", read_port),
+        parameter("cluster-ports", "6000-7000", "Some.", read_port_range),
+        parameter("keepalive", "10s", "A duration.", read_duration, "k"),
+        parameter("name", None, "Any text."),
+        *secret("token", "A secret."),
+    ]
+    optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [flag("leader-elect", "A switch.")]
+    repeated: ClassVar[frozenset[str]] = frozenset({"target"})
+
+    def __init__(self, environ: dict[str, str] | None = None) -> None:
+        super().__init__({} if environ is None else environ)
+        self.targets: list[str] = []
+
+    def opt_target(self, text: str) -> None:
+        """Repeatable."""
+        self.targets.append(text)
+
+
+def parsed(*arguments: str, **environ: str) -> Options:
+    """Return options that were given so."""
+    options = Options(environ)
+    options.parse(arguments)
+    return options
+
+
+class EnvironmentOptionsTests(SynchronousTestCase):
+    """Where values come from, and what is said of those that cannot work."""
+
+    def refused(self, *arguments: str, **environ: str) -> str:
+        """Expect a refusal in one line, and return it."""
+        text = str(self.assertRaises(usage.UsageError, parsed, *arguments, **environ))
+        self.assertNotIn("\n", text)
+        return text
+
+    def test_defaults(self) -> None:
+        """Texts among the defaults are read as if they were given."""
+        options = parsed()
+        self.assertEqual(options["port"], 8080)
+        self.assertEqual(options["cluster-ports"], range(6000, 7001))
+        self.assertEqual(options["keepalive"], 10.0)
+        self.assertIsNone(options["name"])
+        self.assertEqual(options.given, {})
+
+    def test_flags(self) -> None:
+        """Flags are read, in every way getopt and Go write them."""
+        options = parsed(
+            "--port=1", "--secure_port", "2", "--cluster-ports", "none", "-k", "1m", "--leader-elect"
+        )
+        values = [
+            options[name] for name in ("port", "secure-port", "cluster-ports", "keepalive", "leader-elect")
+        ]
+        self.assertEqual(values, [1, 2, None, 60.0, 1])
+        self.assertEqual(set(options.given.values()), {"flag"})
+        self.assertEqual(parsed("--keep=5s")["keepalive"], 5.0)
+
+    def test_values_are_left_alone(self) -> None:
+        """Only names of flags are rewritten, not what looks like them in values."""
+        self.assertEqual(parsed("--name", "--a_b=true")["name"], "--a_b=true")
+        self.assertEqual(parsed("--name=a_b=c_d")["name"], "a_b=c_d")
+        self.assertEqual(parsed("-k", "1s", "--leader_elect")["leader-elect"], 1)
+
+    def test_switches(self) -> None:
+        """A switch takes a truth after an equals sign, as Go's do."""
+        self.assertEqual(parsed("--leader-elect=true")["leader-elect"], 1)
+        self.assertEqual(parsed("--leader-elect=false")["leader-elect"], 0)
+        self.assertIn("--leader-elect 'maybe'", self.refused("--leader-elect=maybe"))
+
+    def test_environment(self) -> None:
+        """What no flag gives, the environment may."""
+        options = parsed(
+            "--port=1", TOWER_PORT="2", TOWER_SECURE_PORT="3", TOWER_LEADER_ELECT="yes", TOWER_NAME=""
+        )
+        self.assertEqual(
+            [options[n] for n in ("port", "secure-port", "leader-elect", "name")], [1, 3, 1, None]
+        )
+        self.assertEqual(
+            options.given, {"port": "flag", "secure-port": "environment", "leader-elect": "environment"}
+        )
+        self.assertEqual(parsed(TOWER_LEADER_ELECT="0")["leader-elect"], 0)
+        self.assertEqual(parsed("--leader-elect", TOWER_LEADER_ELECT="no")["leader-elect"], 1)
+        self.assertEqual(parsed("-k2s", TOWER_KEEPALIVE="3s")["keepalive"], 2.0)
+
+    def test_bad_environment_behind_a_flag(self) -> None:
+        """A variable that a flag overrides is not even read."""
+        self.assertEqual(parsed("--port", "1", TOWER_PORT="xyz")["port"], 1)
+
+    def test_real_environment(self) -> None:
+        """Without another one, the process's environment counts."""
+        self.patch(os, "environ", {"TOWER_V": "4"})
+        options = EnvironmentOptions()
+        options.parse([])
+        self.assertEqual(options["v"], 4)
+
+    def test_service_links(self) -> None:
+        """What Kubernetes puts into the environment beside a Service named tower is no port."""
+        links = {
+            "TOWER_PORT": "tcp://10.0.0.1:80",
+            "TOWER_PORT_80_TCP": "tcp://10.0.0.1:80",
+            "TOWER_SERVICE_PORT": "80",
+        }
+        self.assertEqual(parsed(**links)["port"], 8080)
+
+    def test_no_settings(self) -> None:
+        """Variables that sound like help and version do nothing."""
+        self.assertEqual(parsed(TOWER_HELP="1", TOWER_VERSION="1.0").given, {})
+
+    def test_repeated(self) -> None:
+        """An option that may be repeated stands between commas in its variable."""
+        self.assertEqual(parsed("--target=a", "--target", "b,c").targets, ["a", "b,c"])
+        self.assertEqual(parsed(TOWER_TARGET="a=x:1, b=y:2,").targets, ["a=x:1", "b=y:2"])
+        self.assertEqual(parsed("--target=c", TOWER_TARGET="a,b").targets, ["c"])
+
+    def test_errors(self) -> None:
+        """What cannot work is named, with its value and the cure, and with its variable if it came so."""
+        for arguments in (["--port", "xyz"], ["--port=xyz"], ["--port=1", "--port=xyz"]):
+            self.assertEqual(
+                self.refused(*arguments), "--port 'xyz' is no port: give a number from 1 to 65535"
+            )
+        self.assertIn("--keepalive '0s'", self.refused("-k", "0s"))
+        self.assertEqual(
+            self.refused(TOWER_SECURE_PORT="x"),
+            "TOWER_SECURE_PORT 'x' is no port: give a number from 1 to 65535",
+        )
+        self.assertIn("TOWER_LEADER_ELECT 'maybe'", self.refused(TOWER_LEADER_ELECT="maybe"))
+        self.assertIn("--bogus", self.refused("--bogus=1"))
+        self.assertIn("-z", self.refused("-z"))
+        self.assertIn("--port", self.refused("--port"))
+        self.assertIn("'extra'", self.refused("extra"))
+        self.assertIn("'extra'", self.refused("--", "extra", "--port=1"))
+
+    def test_secrets(self) -> None:
+        """A flag goes before the environment, the value before the file."""
+        path = Path(self.mktemp())
+        path.write_text("filed\n")
+        file = str(path)
+        for expected, arguments, environ in (
+            (None, [], {}),
+            ("a", ["--token=a", "--token-file", file], {"TOWER_TOKEN": "b"}),
+            ("filed", ["--token-file", file], {"TOWER_TOKEN": "b"}),
+            ("b", [], {"TOWER_TOKEN": "b\n", "TOWER_TOKEN_FILE": file}),
+            ("filed", [], {"TOWER_TOKEN_FILE": file}),
+        ):
+            self.assertEqual(parsed(*arguments, **environ).secret("token"), expected)
+        self.assertEqual(parsed("--token=a").given["token"], "flag")
+
+    def test_secret_file_missing(self) -> None:
+        """A file that should hold a secret, and does not, is named."""
+        self.assertIn("--token-file '/missing'", self.refused("--token-file=/missing"))
+        self.assertIn("TOWER_TOKEN_FILE '/missing'", self.refused(TOWER_TOKEN_FILE="/missing"))
+
+    def test_secret_at_standard_input(self) -> None:
+        """It is read up to its end and a limit; there may be nothing, and no standard input at all."""
+        for data, expected in ((b"t0ken\n", "t0ken"), (b"", ""), (b" \n", ""), (None, "")):
+            self.standard_input(data)
+            self.assertEqual(parsed("--token-file=-").secret("token"), expected)
+        self.standard_input(b"t0ken")
+        self.assertEqual(parsed("--token-file", "-", TOWER_TOKEN="other").secret("token"), "t0ken")
+        for data, words in ((b"x" * 70_000, "too large"), (b"\xff", "holds no text")):
+            self.standard_input(data)
+            self.assertIn("--token-file '-' ", error := self.refused("--token-file=-"))
+            self.assertIn(words, error)
+
+    def standard_input(self, data: bytes | None) -> None:
+        """Have this at standard input; None: it is closed."""
+        if data is None:
+            self.patch(sys, "stdin", None)
+            return
+        path = Path(self.mktemp())
+        path.write_bytes(data)
+        file = path.open()
+        self.addCleanup(file.close)
+        self.patch(sys, "stdin", file)
+
+    def test_forgotten_secret(self) -> None:
+        """A secret that was taken is not among the options any more."""
+        options = parsed("--token=t0ken")
+        options.forget_secret("token")
+        self.assertIsNone(options.secret("token"))
+        self.assertNotIn("t0ken", repr(options))
+
+    def test_klog(self) -> None:
+        """Klog's flags are taken; its verbosity counts."""
+        line = "--v=5 --logtostderr=true --alsologtostderr --stderrthreshold INFO --log_dir=/tmp"
+        options = parsed(*line.split(" "), "--vmodule=a=1,b=2", "--log_file", "/x", "--port=1")
+        self.assertEqual([options["v"], options["vmodule"], options["port"]], [5, {"a": 1, "b": 2}, 1])
+        self.assertEqual(
+            [parsed(*words)["v"] for words in (["-v", "3"], ["-v=3"], ["-v3"], ["--v", "3"])], [3] * 4
+        )
+        self.assertIn("--v 'x'", self.refused("--v=x"))
+        self.assertIn("--vmodule 'x'", self.refused("--vmodule=x"))
+
+    def test_version(self) -> None:
+        """The version shown is Tower's."""
+        out = io.StringIO()
+        self.patch(sys, "stdout", out)
+        self.assertEqual(self.assertRaises(SystemExit, parsed, "--version").code, 0)
+        self.assertIn(tower.__version__, out.getvalue())
+
+    def test_help(self) -> None:
+        """The help shows defaults as they are written, and no flags without effect."""
+        text = str(Options())
+        self.assertIn("[default: 6000-7000]", text)
+        self.assertNotIn("stderrthreshold", text)
+
+    def test_parse_options(self) -> None:
+        """As twistd calls it, an error ends the program with one line for stderr, which is exit code 1."""
+        error = self.assertRaises(SystemExit, Options().parseOptions, ["--port=xyz"])
+        self.assertEqual(error.code, "tower: --port 'xyz' is no port: give a number from 1 to 65535")
+        options = Options()
+        options.parent = Parent()
+        error = self.assertRaises(SystemExit, options.parseOptions, ["--port=x\ny"])
+        self.assertTrue(str(error.code).startswith("tower-proxy: --port 'x\\ny' is no port"))
+
+    def test_twistd_logs_as_told(self) -> None:
+        """Twistd gets an observer that follows --v, unless its user chose one of his own."""
+        chosens: list[dict[str, Any]] = [{}, {"logger": str}, {"syslog": True, "prefix": "tower"}]
+        for chosen in chosens:
+            options, parent = Options(), Parent(chosen)
+            options.parent = parent
+            options.parseOptions([])
+            parent.postOptions()
+            expected = chosen.get("logger") if chosen else options.log_observer
+            if "syslog" in chosen:
+                expected = parent["logger"]
+                self.assertEqual((expected.func, expected.args), (syslog_observer, ("tower",)))
+            self.assertEqual(parent.get("logger"), expected)
+
+    def test_log_observer(self) -> None:
+        """Without twistd's options, the log goes to standard output."""
+        out = io.StringIO()
+        self.patch(sys, "stdout", out)
+        observer = parsed("--v=0").log_observer()
+        self.assertTrue(ILogObserver.providedBy(observer))
+        for level in (LogLevel.debug, LogLevel.info):
+            observer(
+                {
+                    "log_level": level,
+                    "log_namespace": "tower.x",
+                    "log_format": "seen {x}",
+                    "x": level.name,
+                    "log_time": 0.0,
+                }
+            )
+        self.assertIn("seen info", out.getvalue())
+        self.assertNotIn("seen debug", out.getvalue())
+
+
+class Parent(usage.Options):
+    """Plays twistd's own options."""
+
+    def __init__(self, values: dict[str, object] | None = None) -> None:
+        super().__init__()
+        self.subCommand = "tower-proxy"
+        self["nodaemon"] = True
+        self.update(values or {})
+
+
+class OneLineTests(SynchronousTestCase):
+    """How a makeService that cannot work ends the program."""
+
+    def code(self, error: Exception) -> object:
+        """Return what the program ends with when its makeService raises *error*."""
+
+        @one_line_errors("tower-proxy")
+        def make_service() -> None:
+            raise error
+
+        for _ in range(2):
+            exit_ = self.assertRaises(SystemExit, make_service)
+        return exit_.code
+
+    def test_configuration(self) -> None:
+        """What is wrong with the configuration is one line, however long."""
+        self.assertEqual(self.code(ConfigurationError("no\n  such file")), "tower-proxy: no such file")
+        self.assertEqual(self.code(OptionError("port", "1", "is taken")), "tower-proxy: --port '1' is taken")
+
+    def test_port(self) -> None:
+        """A port that is taken is named."""
+        text = str(self.code(CannotListenError("127.0.0.1", 8080, OSError(98, "Address already in use"))))
+        self.assertIn("127.0.0.1 port 8080 (Address already in use)", text)
+
+    def test_others(self) -> None:
+        """What is no question of configuration keeps its traceback."""
+        with self.assertRaises(TowerError), one_line_errors("tower-proxy"):
+            raise TowerError("other")
+
+
+class PublicHostTests(SynchronousTestCase):
+    """The host that is put into join lines and kubeconfigs."""
+
+    def test_hosts(self) -> None:
+        """It is the published one, else the one listened on, and never a wildcard."""
+        self.assertEqual(public_host("0.0.0.0", "tower.example.com"), "tower.example.com")
+        self.assertEqual(public_host("10.0.0.1", None), "10.0.0.1")
+        for wildcard in ("0.0.0.0", "::", ""):
+            error = str(self.assertRaises(ConfigurationError, public_host, wildcard, None))
+            self.assertIn("--publish-service-address", error)

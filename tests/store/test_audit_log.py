@@ -1,0 +1,224 @@
+"""Tests of `tower.store.audit_log`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.control.proxy_options import Options
+from tower.options import OptionError
+from tower.store.audit_file import RotatingFile, StandardOutput
+from tower.store.audit_log import (
+    GATHERING,
+    LARGEST_BACKLOG,
+    PATIENCE,
+    RETRY,
+    AuditCollector,
+    AuditLog,
+    open_audit_log,
+)
+
+
+class FakeFile:
+    """Writes in memory, when the test says so."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.closed = False
+
+    def write(self, lines: bytes) -> None:
+        """Write."""
+        self.written.append(lines)
+
+    def close(self) -> None:
+        """Close."""
+        self.closed = True
+
+
+class FakeThread:
+    """A thread whose work the test does."""
+
+    def __init__(self) -> None:
+        self.work: list[tuple[Deferred[Any], Any, tuple[Any, ...]]] = []
+        self.started = self.stopped = False
+
+    def defer(self, function: Any, *arguments: Any) -> Deferred[Any]:
+        """Leave it to the test."""
+        self.started = True
+        done: Deferred[Any] = Deferred()
+        self.work.append((done, function, arguments))
+        return done
+
+    def stop(self) -> None:
+        """Stop."""
+        self.stopped = True
+
+
+class AuditLogTests(SynchronousTestCase):
+    """Lines on their way to the disk."""
+
+    def setUp(self) -> None:
+        """Have a log, and a thread whose work the test does."""
+        self.clock = Clock()
+        self.file = FakeFile()
+        self.thread = FakeThread()
+        self.work = self.thread.work
+        self.log = AuditLog(self.clock, self.thread, self.file, "audit.log")
+
+    def do(self) -> None:
+        """Do the next piece of the thread's work."""
+        done, function, arguments = self.work.pop(0)
+        done.callback(function(*arguments))
+
+    def fail_to_do(self) -> None:
+        """Do it badly."""
+        self.work.pop(0)[0].errback(Failure(OSError(28, "No space left on device")))
+
+    def test_together(self) -> None:
+        """Lines are written soon, and those of one moment at once."""
+        for line in (b"1\n", b"2\n"):
+            self.log.put(line)
+        self.assertEqual(self.work, [])
+        self.clock.advance(GATHERING)
+        self.do()
+        self.assertEqual(self.file.written, [b"1\n2\n"])
+        self.clock.advance(60)
+        self.assertEqual(self.work, [])
+
+    def test_slow(self) -> None:
+        """While the disk is slow lines wait, and nothing else does: one piece of work at a time."""
+        self.log.put(b"1\n")
+        self.clock.advance(GATHERING)
+        self.log.put(b"2\n")
+        self.clock.advance(60)
+        self.assertEqual(len(self.work), 1)
+        self.do()
+        self.clock.advance(GATHERING)
+        self.do()
+        self.assertEqual(self.file.written, [b"1\n", b"2\n"])
+
+    def test_full(self) -> None:
+        """What a full disk does not take is tried again, in order, and nothing is written twice."""
+        self.log.put(b"1\n")
+        self.clock.advance(GATHERING)
+        self.log.put(b"2\n")
+        self.fail_to_do()
+        self.log.put(b"3\n")
+        self.clock.advance(RETRY)
+        self.fail_to_do()
+        self.clock.advance(RETRY)
+        self.do()
+        self.assertEqual(self.file.written, [b"1\n2\n3\n"])
+        self.assertEqual((self.log.lines, self.log.lost), (3, 0))
+
+    def test_bounded(self) -> None:
+        """When the disk takes nothing for long, what there is no room for is lost and counted."""
+        line = b"x" * (LARGEST_BACKLOG // 4 - 1) + b"\n"
+        self.log.put(line)
+        self.clock.advance(GATHERING)
+        for _ in range(5):
+            self.log.put(line)
+        self.assertEqual((self.log.lines, self.log.lost), (6, 2))
+        self.fail_to_do()
+        self.log.put(line)
+        self.assertEqual(self.log.lost, 3)
+        self.clock.advance(RETRY)
+        self.do()
+        self.assertEqual(self.file.written, [line * 4])
+        self.log.put(line)
+        self.assertEqual(self.log.lost, 3)
+
+    def test_counters(self) -> None:
+        """Prometheus is told how many there were, and how many were lost."""
+        registry = CollectorRegistry()
+        registry.register(AuditCollector(self.log))
+        self.log.put(b"1\n")
+        self.log.lost = 7
+        self.assertEqual(registry.get_sample_value("apiserver_audit_event_total"), 1)
+        self.assertEqual(registry.get_sample_value("apiserver_audit_error_total", {"plugin": "log"}), 7)
+
+    def test_stop(self) -> None:
+        """A stop writes what waits and what comes meanwhile, then closes the file."""
+        self.log.put(b"1\n")
+        self.clock.advance(GATHERING)
+        self.log.put(b"2\n")
+        stopped = Deferred.fromCoroutine(self.log.stop())
+        self.do()
+        self.do()
+        self.do()
+        self.successResultOf(stopped)
+        self.assertEqual(self.file.written, [b"1\n", b"2\n"])
+        self.assertTrue(self.file.closed and self.thread.stopped)
+        self.log.put(b"3\n")
+        self.clock.advance(60)
+        self.assertEqual((self.work, self.log.lost), ([], 1))
+
+    def test_stop_unused(self) -> None:
+        """A log into which nothing was put stops at once."""
+        self.successResultOf(Deferred.fromCoroutine(self.log.stop()))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertFalse(self.thread.started)
+
+    def test_stop_with_a_disk_that_hangs(self) -> None:
+        """A stop does not wait for ever."""
+        self.log.put(b"1\n")
+        self.clock.advance(GATHERING)
+        stopped = Deferred.fromCoroutine(self.log.stop())
+        for _ in range(2):
+            self.clock.advance(PATIENCE)
+        self.successResultOf(stopped)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class OptionsTests(SynchronousTestCase):
+    """What ``tower-proxy`` is told about it."""
+
+    def opened(self, *arguments: str) -> Any:
+        """Return what these options make."""
+        options = Options({})
+        options.parse(list(arguments))
+        return open_audit_log(options, Clock(), lambda: 0.0)
+
+    def test_none(self) -> None:
+        """There is none unless a path is given."""
+        self.assertIsNone(self.opened())
+        self.assertIsNone(self.opened("--audit-log-maxage=3"))
+
+    def test_standard_output(self) -> None:
+        """A minus sign is the standard output."""
+        self.assertIsInstance(self.opened("--audit-log-path=-")._file, StandardOutput)
+
+    def test_quirk_13_each_limit_is_its_own(self) -> None:
+        """Age, number and size go where they belong."""
+        path = self.mktemp()
+        file: RotatingFile = self.opened(
+            f"--audit-log-path={path}",
+            *("--audit-log-maxage=3", "--audit-log-maxbackup=5", "--audit-log-maxsize=7"),
+        )._file
+        self.assertEqual((file._days, file._backups, file._size_limit), (3, 5, 7_000_000))
+        only_backups: RotatingFile = self.opened(f"--audit-log-path={path}", "--audit-log-maxbackup=5")._file
+        self.assertEqual((only_backups._days, only_backups._backups), (0, 5))
+
+    def test_cannot_be_written(self) -> None:
+        """What cannot work ends the start, and says what to do."""
+        path = Path(self.mktemp()) / "audit.log"
+        error = self.assertRaises(OptionError, self.opened, f"--audit-log-path={path}")
+        self.assertIn(f"--audit-log-path {path}", str(error).replace("'", "").replace("=", " "))
+        self.assertIn("no such file or directory", str(error))
+
+    def test_bad_values(self) -> None:
+        """Values that make no sense are named, with what would."""
+        for argument, cure in (
+            ("--audit-log-format=xml", "json or legacy"),
+            ("--audit-log-maxsize=0", "1 to 1000000 megabytes"),
+            ("--audit-log-maxage=-1", "0 or more"),
+            ("--audit-log-maxbackup=many", "0 or more"),
+        ):
+            error = self.assertRaises(OptionError, self.opened, argument)
+            self.assertIn(cure, str(error))

@@ -1,0 +1,174 @@
+"""Tests of `tower.trust.authorities`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.certificates import DAY, NOW, authority, below, common_name, pair, rsa_authority, signed
+from tower.errors import ConfigurationError
+from tower.trust.authorities import given_authority, own_authority
+from tower.trust.pki import Authority, pem_of_key
+from tower.trust.statedir import StateDir
+
+#: The certificate whose key is ``certs/ca.key`` in KubeSphere Tower's repository.
+PUBLISHED = """\
+-----BEGIN CERTIFICATE-----
+MIICyDCCAbCgAwIBAgIBADANBgkqhkiG9w0BAQsFADAVMRMwEQYDVQQDEwprdWJl
+c3BoZXJlMB4XDTIwMDMxNDA4MTIwMloXDTMwMDMxMjA4MTIwMlowFTETMBEGA1UE
+AxMKa3ViZXNwaGVyZTCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAMZ5
+iQENWlNyB2CTq0IF72waeHjw4PbRhqLkHeKeqCv9Qw7u6+71/2glX5NiIGfXZjaF
+W2fplq20Nrg6FP3kN94lzxQu4x7nCtsedgtKRgzETcrKdVkfU02z8IDZNiGAmztK
+PDwHVZvXDiT1dgm+VtEHQ979D5UOm7ba7P6M2XzMnVrUmQ/BIXsbt3YYA7N46hct
+jUgS1N/SFamBUNAk11eVOyPRy+Zgf5+xTFuui9QueGqONyxdk5ZPpd0F04iG8R85
+vYt2kOkcvF7cwsWnGiToAUZP0g2BoRZA8RcGf3OJ5KBd6vadu9Z61pK0RlDnXV9E
+9yKfRqOiyXeahvxbvgMCAwEAAaMjMCEwDgYDVR0PAQH/BAQDAgKkMA8GA1UdEwEB
+/wQFMAMBAf8wDQYJKoZIhvcNAQELBQADggEBAHKwi2NIqSR0u5+C2lBUHOfDREND
+2ZoEe/juN5i5vW6TWYMHDHq2C4An5vT5FFAk6CjX0pJQMHpCruEkWmuOBRp2Sw0P
+RZzdHPOqICx31I2RoHza3dTZJNoraJxddk2fBec9E2A2lN2BnCjkbRYbNqpFJOE5
+TsE9qW1ADbvWDi6k1SeYD1H0Eu5O0vlrUy/+wXt6kHXvTlgMoh+gTKrETb8gRlPg
+4VWzfXea1mNZ3QcGbVkPhesI/hjsN2gNWMdPSQ7RVH7c9MP10LJOl+Vpa20iXBuQ
+d5+S3uWJdamHKWp0GPUYQZYOlZIOoLzY7K5mjQ+VuCp7wyYETw8huA2ttEs=
+-----END CERTIFICATE-----
+"""
+
+
+class OwnAuthorityTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Begin with an empty directory."""
+        self.files = StateDir(self.mktemp())
+
+    def test_born_once(self) -> None:
+        """An authority is born when there is none, kept as a private file, and the same ever after."""
+        born = own_authority(self.files, "users-ca", NOW)
+        again = own_authority(self.files, "users-ca", NOW + 365 * DAY)
+        self.assertEqual(born.pem, again.pem)
+        mode = (self.files.path / "users-ca.pem").stat().st_mode
+        self.assertEqual(mode & 0o777, 0o600)
+
+    def test_two_are_two(self) -> None:
+        """The one for users and the one for serving have different keys and different names."""
+        users, serving = (own_authority(self.files, name, NOW) for name in ("users-ca", "serving-ca"))
+        self.assertNotEqual(users.hash, serving.hash)
+        self.assertNotEqual(users.certificate.subject, serving.certificate.subject)
+
+    def test_damaged(self) -> None:
+        """A damaged file is one line that names the file and what follows from taking it away."""
+        own_authority(self.files, "users-ca", NOW)
+        path = self.files.path / "users-ca.pem"
+        whole = path.read_bytes()
+        for data in (b"", whole[:100], whole[: whole.index(b"-----BEGIN CERT")], b"\0" * 4096):
+            path.write_bytes(data)
+            error = str(self.assertRaises(ConfigurationError, own_authority, self.files, "users-ca", NOW))
+            self.assertIn(str(path), error)
+            self.assertIn("without that file", error)
+            self.assertNotIn("\n", error)
+
+    def test_ended(self) -> None:
+        """An authority that has ended is not used."""
+        own_authority(self.files, "users-ca", NOW)
+        later = NOW + 4000 * DAY
+        error = self.assertRaises(ConfigurationError, own_authority, self.files, "users-ca", later)
+        self.assertIn("ended on", str(error))
+
+
+class GivenAuthorityTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Begin with an empty directory."""
+        self.folder = Path(self.mktemp())
+        self.folder.mkdir()
+
+    def given(self, of: Authority, now: float = NOW) -> Authority:
+        """Write an authority to two files and load it from there."""
+        return given_authority(*pair(self.folder, of), now)
+
+    def refusal(self, certificate: bytes, key: bytes, now: float = NOW) -> str:
+        """Return the text with which certificate and key are refused."""
+        paths = self.folder / "c", self.folder / "k"
+        for path, data in zip(paths, (certificate, key), strict=True):
+            path.write_bytes(data)
+        error = str(self.assertRaises(ConfigurationError, given_authority, *paths, now))
+        self.assertNotIn("\n", error)
+        self.assertTrue(str(self.folder) in error and error.startswith("--ca-"), error)
+        return error
+
+    def test_kinds(self) -> None:
+        """RSA and elliptic curve keys work, and an intermediate authority with the way up."""
+        for each in (authority(), rsa_authority(), below(rsa_authority())):
+            loaded = self.given(each)
+            self.assertEqual(loaded.pem, each.pem)
+            issued = loaded.server_certificate(["a"], DAY, NOW)
+            self.assertGreater(issued.not_after, NOW)
+
+    def test_missing(self) -> None:
+        """A file that is not there is named with its option."""
+        certificate, key = pair(self.folder, authority())
+        key.unlink()
+        error = self.assertRaises(ConfigurationError, given_authority, certificate, key, NOW)
+        self.assertEqual(str(error), f"--ca-key {key}: No such file or directory")
+        certificate.unlink()
+        error = self.assertRaises(ConfigurationError, given_authority, certificate, key, NOW)
+        self.assertIn("--ca-cert", str(error))
+
+    def test_huge(self) -> None:
+        """A file that is no PEM file is not read to its end."""
+        self.assertIn("larger than", self.refusal(b"x" * ((1 << 20) + 1), b""))
+
+    def test_not_pem(self) -> None:
+        """Neither file may hold something else."""
+        good = authority()
+        self.assertIn("no certificate", self.refusal(b"hello", pem_of_key(good.key)))
+        self.assertIn("no private key", self.refusal(good.pem, good.pem))
+
+    def test_wrong_key(self) -> None:
+        """A key of another certificate is found out at once."""
+        self.assertIn("not the key of", self.refusal(authority().pem, pem_of_key(authority().key)))
+
+    def test_not_an_authority(self) -> None:
+        """A server's certificate cannot sign."""
+        key = rsa_authority().key
+        for ca in (None, False):
+            leaf = signed("leaf", key, common_name("leaf"), key, ca=ca)
+            self.assertIn(
+                "not that of an authority", self.refusal(leaf.public_bytes(Encoding.PEM), pem_of_key(key))
+            )
+
+    def test_dates(self) -> None:
+        """One that has ended, or has not begun, says so."""
+        short = authority(lifetime=DAY)
+        self.assertIn("ended on 2023-11-15", self.refusal(short.pem, pem_of_key(short.key), NOW + 2 * DAY))
+        self.assertIn("clock", self.refusal(short.pem, pem_of_key(short.key), NOW - 2 * DAY))
+
+    def test_encrypted_key(self) -> None:
+        """An encrypted key is refused, saying what to do."""
+        good = authority()
+        key = good.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+        self.assertIn("passphrase", self.refusal(good.pem, key))
+
+    def test_other_keys(self) -> None:
+        """Keys that are weak or that clients do not know are refused."""
+        good = authority()
+        ed = ed25519.Ed25519PrivateKey.generate()
+        pem = ed.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        self.assertIn("only RSA keys", self.refusal(good.pem, pem))
+        weak = rsa_authority(1024)
+        self.assertIn("only RSA keys", self.refusal(weak.pem, pem_of_key(weak.key)))
+
+    def test_published_authority(self) -> None:
+        """Hole 2: the authority whose private key KubeSphere Tower publishes is refused, even re-issued."""
+        error = self.refusal(PUBLISHED.encode(), b"")
+        self.assertIn("private key of this CA is public", error)
+
+    def test_published_authority_above(self) -> None:
+        """Hole 2: nor may it stand behind another authority."""
+        good = authority()
+        error = self.refusal(good.pem + PUBLISHED.encode(), pem_of_key(good.key))
+        self.assertIn("private key of this CA is public", error)

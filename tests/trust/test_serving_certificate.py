@@ -1,0 +1,208 @@
+"""Tests of `tower.trust.serving_certificate`, with real TLS sessions in memory."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Sequence
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.certificates import DAY, authority, below, client_context, der, rsa_authority, shake
+from tower.errors import ConfigurationError
+from tower.trust.pki import Authority
+from tower.trust.serving_certificate import LIFETIME, STATE_FILE, Serving, serving_names
+from tower.trust.statedir import StateDir
+
+
+class FullDisk(StateDir):
+    """A state directory that can run full."""
+
+    full = False
+
+    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
+        """Write, unless the disk is full."""
+        if self.full:
+            raise ConfigurationError("cannot write: No space left on device")
+        super().write(name, data, mode)
+
+
+class ServingTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Begin with an empty state directory and two authorities."""
+        # TLS clients look at the real clock.
+        self.now = self.begin = time.time()
+        self.files = StateDir(self.mktemp())
+        self.authority = authority("serving", now=self.begin)
+        self.users = authority("users", now=self.begin)
+
+    def serving(
+        self, names: Sequence[str] = ("localhost", "127.0.0.1"), by: Authority | None = None
+    ) -> Serving:
+        """Return a `Serving` over the test's state directory."""
+        return Serving(self.files, by or self.authority, self.users, names, lambda: self.now)
+
+    def shown(self, serving: Serving) -> bytes | None:
+        """Return the certificate (DER) that a client is shown."""
+        context = client_context(self.authority)
+        context.verify_flags |= ssl.VerifyFlags(0x200000)  # no look at the clock: the test moves it
+        return shake(serving.context, context)[1].getpeercert(binary_form=True)
+
+    def test_accepted(self) -> None:
+        """A strict client accepts the certificate for its names and addresses, and for no others."""
+        serving = self.serving(serving_names("tower.example.com", "::1"))
+        for host in ("tower.example.com", "localhost", "127.0.0.1", "::1"):
+            shake(serving.context, client_context(self.authority), host)
+        self.assertRaises(
+            ssl.SSLCertVerificationError, shake, serving.context, client_context(self.authority), "other"
+        )
+        self.assertRaises(
+            ssl.SSLCertVerificationError, shake, serving.context, client_context(self.users), "localhost"
+        )
+
+    def test_clients_choose_the_cipher(self) -> None:
+        """Of the ciphers that both have, the one is taken that the client likes best."""
+        short, long = "AES128-GCM-SHA256", "AES256-GCM-SHA384"
+        for wanted in ((short, long), (long, short)):
+            context = client_context(self.authority)
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(":".join(f"ECDHE-ECDSA-{cipher}" for cipher in wanted))
+            cipher = shake(self.serving().context, context)[1].cipher()
+            self.assertEqual(cipher and cipher[0], f"ECDHE-ECDSA-{wanted[0]}")
+
+    def test_given_authorities(self) -> None:
+        """The same with an RSA authority."""
+        rsa = rsa_authority()
+        context = client_context()
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # it has no key identifiers, as old ones
+        context.load_verify_locations(cadata=rsa.pem.decode())
+        shake(self.serving(by=rsa).context, context)
+
+    def test_way_up_is_sent(self) -> None:
+        """A client that knows the root alone is shown the authority between."""
+        root = rsa_authority()
+        context = client_context(root)
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        shake(self.serving(by=below(root)).context, context)
+
+    def test_only_http_1_1(self) -> None:
+        """ALPN chooses http/1.1 and no protocol of those we do not speak."""
+        context = client_context(self.authority)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        self.assertEqual(shake(self.serving().context, context)[0].selected_alpn_protocol(), "http/1.1")
+        context.set_alpn_protocols(["h2"])
+        self.assertIsNone(shake(self.serving().context, context)[0].selected_alpn_protocol())
+
+    def test_no_old_tls(self) -> None:
+        """TLS 1.2 works, 1.1 does not."""
+        context = client_context(self.authority)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        shake(self.serving().context, context)
+        self.assertEqual(self.serving().context.minimum_version, ssl.TLSVersion.TLSv1_2)
+
+    def test_user_certificate(self) -> None:
+        """A user's certificate reaches us; a client without one comes in too; a foreign one does not."""
+        serving = self.serving()
+        jane = self.users.client_certificate("jane", [], "alpha", "u", 3600, self.now)
+        near, _ = shake(serving.context, client_context(self.authority, shows=jane))
+        self.assertEqual(near.getpeercert(binary_form=True), der(jane))
+        near, _ = shake(serving.context, client_context(self.authority))
+        self.assertIsNone(near.getpeercert(binary_form=True))
+        for stranger in (authority("users", now=self.begin), self.authority):
+            foreign = stranger.client_certificate("jane", [], "alpha", "u", 3600, self.now)
+            context = client_context(self.authority, shows=foreign)
+            self.assertRaises(ssl.SSLError, shake, serving.context, context)
+
+    def test_server_certificate_is_no_users(self) -> None:
+        """A certificate for a server, even by the users' authority, is not accepted from a client."""
+        wrong = self.users.server_certificate(["jane"], DAY, self.now)
+        context = client_context(self.authority, shows=wrong)
+        self.assertRaises(ssl.SSLError, shake, self.serving().context, context)
+
+    def test_expired_certificate_gets_in(self) -> None:
+        """An expired user certificate passes TLS, so that the request is answered with a reason."""
+        old = self.users.client_certificate("jane", [], "alpha", "u", 60, self.now - 3600)
+        near, _ = shake(self.serving().context, client_context(self.authority, shows=old))
+        self.assertEqual(near.getpeercert(binary_form=True), der(old))
+
+    def test_resumed_sessions_know_the_user(self) -> None:
+        """A resumed session carries the client's certificate, with both versions, again and again."""
+        jane = self.users.client_certificate("jane", [], "alpha", "u", 3600, self.now)
+        serving = self.serving()
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            context = client_context(self.authority, shows=jane)
+            context.maximum_version = version
+            session = None
+            for turn in range(4):
+                near, far = shake(serving.context, context, session=session)
+                session = far.session
+                self.assertEqual(near.session_reused, turn > 0)
+                self.assertEqual(near.getpeercert(binary_form=True), der(jane))
+
+    def test_kept(self) -> None:
+        """A restart goes on with the same certificate."""
+        self.assertEqual(self.shown(self.serving()), self.shown(self.serving()))
+
+    def test_kept_only_if_it_fits(self) -> None:
+        """Other names, another authority, a damaged or a foreign file: a new certificate."""
+        first = self.shown(self.serving())
+        second = self.shown(self.serving(["localhost", "tower.example.com"]))
+        self.assertNotEqual(first, second)
+        path = self.files.path / STATE_FILE
+        whole = path.read_bytes()
+        key, rest = whole[: whole.index(b"-----BEGIN CERT")], whole[whole.index(b"-----BEGIN CERT") :]
+        other_key = self.authority.server_certificate(["x"], DAY, self.now).key_pem
+        for damaged in (b"", whole[:500], key, rest, other_key + rest, b"\0" * 100, self.users.pem):
+            path.write_bytes(damaged)
+            third = self.shown(self.serving(["localhost", "tower.example.com"]))
+            self.assertNotEqual(second, third)
+        self.authority = authority("serving", now=self.begin)
+        self.assertIsNotNone(self.shown(self.serving()))
+
+    def test_renewed(self) -> None:
+        """It is renewed when a third of its life is left, in the context that listeners have."""
+        serving = self.serving()
+        first = self.shown(serving)
+        self.now = self.begin + LIFETIME * 0.65
+        serving.renew()
+        self.assertEqual(self.shown(serving), first)
+        self.now = self.begin + LIFETIME * 0.67
+        serving.renew()
+        self.assertGreater(serving.not_after, self.now + LIFETIME - 60)
+        self.assertNotEqual(self.shown(serving), first)
+
+    def test_due_at_start(self) -> None:
+        """One that is due, or from a future that the clock was in, is not used at a start."""
+        self.serving()
+        for offset in (LIFETIME * 0.7, -10 * DAY):
+            self.now = self.begin + offset
+            self.assertEqual(self.serving().not_after, int(self.now + LIFETIME))
+
+    def test_near_the_authoritys_end(self) -> None:
+        """A certificate that ends with its authority is not renewed over and over."""
+        self.authority = authority("serving", lifetime=9 * DAY, now=self.begin)
+        serving = self.serving()
+        first = self.shown(serving)
+        self.now = self.begin + 8 * DAY
+        serving.renew()
+        self.assertEqual(self.shown(serving), first)
+
+    def test_failed_renewal(self) -> None:
+        """A renewal that fails is logged, raises nothing, and the old certificate stays."""
+        self.files = FullDisk(self.files.path)
+        serving = self.serving()
+        until = serving.not_after
+        self.files.full = True
+        self.now = self.begin + LIFETIME * 0.7
+        serving.renew()
+        self.assertEqual(serving.not_after, until)
+        self.assertEqual(len(self.flushLoggedErrors(ConfigurationError)), 1)
+
+
+class NamesTests(SynchronousTestCase):
+    def test_own_names(self) -> None:
+        """The machine's own names are always there; wildcards and absent names are not."""
+        self.assertEqual(
+            serving_names("t.example", "0.0.0.0", None, "", "[::]", "t.example", "localhost"),
+            ["t.example", "localhost", "127.0.0.1", "::1"],
+        )

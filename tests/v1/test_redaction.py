@@ -1,0 +1,72 @@
+"""Tests of `tower.v1.redaction`."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.v1.config import AgentConfig
+from tower.v1.redaction import LONGEST_SHOWN, Redactor
+
+BODY = b"MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg0123456789abcdef"
+PEM = b"-----BEGIN PRIVATE KEY-----\n" + BODY[:40] + b"\n" + BODY[40:] + b"\n-----END PRIVATE KEY-----\n"
+CONFIG = AgentConfig(name="alpha", token="t0ken-of-alpha", bearer=b"b3arer-of-alpha", key=PEM)
+
+
+class DiscretionTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have one."""
+        self.shown = Redactor(CONFIG).shown
+
+    def test_harmless(self) -> None:
+        """What proxies say is shown."""
+        for text in (
+            "Unauthorized agent",
+            "tls: private key does not match public key",
+            'clusters.cluster.kubesphere.io "alpha" not found',
+            "BEGIN PRIVATE KEY",
+        ):
+            self.assertEqual(self.shown(text.encode()), text)
+
+    def test_printable(self) -> None:
+        """Control characters go, nothing is said of what has no others."""
+        self.assertEqual(self.shown(b"a\r\nb\x1b[0m\x00c\xff"), "ab[0mc\ufffd")
+        self.assertEqual(self.shown(b"\x00\x01"), "[2 B that are no text]")
+        self.assertEqual(self.shown(b""), "[0 B that are no text]")
+
+    def test_secrets(self) -> None:
+        """No secret is shown, whole or in part, as it is or as it is sent."""
+        for secret in (
+            b"t0ken-of-alpha",
+            b"Token: t0ken-of",
+            b"t0k\0en-of-al",
+            b"b3arer-of-alpha",
+            b64encode(b"b3arer-of-alpha"),
+            BODY[20:40],
+            BODY[36:44],
+            b64encode(PEM)[60:80],
+            CONFIG.encode(),
+        ):
+            self.assertIn("not shown", self.shown(b"why? " + secret), secret)
+
+    def test_short_secret(self) -> None:
+        """A short token is looked for as a whole."""
+        shown = Redactor(AgentConfig(token="abc")).shown
+        self.assertIn("not shown", shown(b"no abc here"))
+        self.assertEqual(shown(b"no ab c here"), "no ab c here")
+
+    def test_repr(self) -> None:
+        """It does not show them itself."""
+        self.assertNotIn("t0ken", repr(Redactor(CONFIG)))
+
+    @given(st.binary(max_size=3 * LONGEST_SHOWN), st.integers(0, 3 * LONGEST_SHOWN))
+    def test_anything(self, noise: bytes, place: int) -> None:
+        """Whatever is said, what is shown is short, printable and holds no token."""
+        text = self.shown(noise[:place] + CONFIG.token.encode() + noise[place:])
+        self.assertLessEqual(len(text), LONGEST_SHOWN)
+        self.assertTrue(text.isprintable())
+        self.assertNotIn("t0ken-of", text)
+        self.assertTrue(text)

@@ -1,0 +1,230 @@
+"""What is said about old agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import fail
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.control.test_followers import FakeTunnel
+from tests.store.store_contract import HeldStore
+from tower.clusters import Clusters
+from tower.store.records import StoreFailed
+from tower.tunnels import Tunnels
+from tower.v1.warnings import AGENT_PROTOCOL, Notices
+
+#: 2026-09-21T14:13:20Z, s.
+NOW = 1_790_000_000.0
+
+
+class OldTunnel(FakeTunnel):
+    """A tunnel that an old agent opened."""
+
+    protocol = "kubesphere-v1"
+
+    def __init__(self, name: str, credential_expires: float | None = None) -> None:
+        super().__init__(name, "v1:0123456789ab")
+        self.peer = "192.0.2.1:4711"
+        self.credential_expires = credential_expires
+
+
+class FailingStore(HeldStore):
+    """A store that cannot write while it is *full*."""
+
+    full = False
+    tries = 0
+
+    def transact(self, operations: Any) -> Any:
+        """Write, or say that the disk is full."""
+        self.tries += 1
+        if self.full:
+            return fail(StoreFailed("the disk is full"))
+        return super().transact(operations)
+
+
+class NoticesTests(SynchronousTestCase):
+    """Each test has the cluster alpha."""
+
+    def setUp(self) -> None:
+        """Start with one cluster, and hear the log."""
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.store = FailingStore()
+        self.clusters = Clusters(self.store, None, self.clock)
+        self.addCleanup(self.clusters.stop)
+        self.successResultOf(self.clusters.add("alpha"))
+        self.tunnels = Tunnels(self.clock, self.clock.seconds)
+        self.events: list[dict[str, Any]] = []
+        observer: Any = self.events.append
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        self.notices = self.started()
+
+    def started(self, **options: bool) -> Notices:
+        """Return a service that runs."""
+        notices = Notices(self.clusters, self.tunnels, self.clock.seconds, **options)
+        notices.startService()
+        self.addCleanup(notices.stopService)
+        return notices
+
+    def condition(self) -> tuple[str, str, str] | None:
+        """Return status, reason and message."""
+        found = self.clusters.require("alpha").condition(AGENT_PROTOCOL)
+        return None if found is None else (found.status, found.reason, found.message)
+
+    def message(self) -> str:
+        """Return the message, which must be there."""
+        found = self.condition()
+        assert found is not None
+        return found[2]
+
+    def logged(self, level: LogLevel) -> list[str]:
+        """Return what was logged at *level*, as text."""
+        return [
+            event["log_format"].format(**event) for event in self.events if event.get("log_level") is level
+        ]
+
+    def test_before_any_agent(self) -> None:
+        """Nothing is said of a cluster that never had an agent."""
+        self.assertIsNone(self.condition())
+
+    def test_old_agent(self) -> None:
+        """One old agent makes it false, and the message names what is not secure."""
+        self.tunnels.add(FakeTunnel("alpha"))
+        self.tunnels.add(OldTunnel("alpha"))
+        found = self.condition()
+        assert found is not None
+        self.assertEqual(found[:2], ("False", "KubeSphereV1"))
+        for words in ("does not verify this proxy", "sends its credentials", "nothing but a token"):
+            self.assertIn(words, found[2])
+        self.assertNotIn("--v1", found[2])
+
+    def test_own_agents(self) -> None:
+        """It is true as soon as all agents are our own."""
+        old = OldTunnel("alpha")
+        self.tunnels.add(old)
+        self.tunnels.add(FakeTunnel("alpha"))
+        self.clock.advance(5)
+        self.tunnels.remove(old)
+        found = self.clusters.require("alpha").condition(AGENT_PROTOCOL)
+        assert found is not None
+        self.assertEqual((found.status, found.reason), ("True", "TowerV2"))
+        self.assertEqual(found.last_transition, NOW + 5)
+
+    def test_kept(self) -> None:
+        """While there is no agent it stays as it was, and a reconnect is no write."""
+        old = OldTunnel("alpha", NOW + 60)
+        self.tunnels.add(old)
+        before = self.store.version
+        self.tunnels.remove(old)
+        self.clock.advance(30)
+        self.tunnels.add(OldTunnel("alpha", NOW + 60))
+        self.notices.remind()
+        self.assertEqual(self.store.version, before)
+
+    def test_credential(self) -> None:
+        """It says when the first credential ends, and from then on that it has."""
+        self.tunnels.add(OldTunnel("alpha"))
+        self.assertNotIn("ends at", self.message())
+        self.tunnels.add(OldTunnel("alpha", NOW + 3600))
+        self.tunnels.add(OldTunnel("alpha", NOW + 60))
+        self.assertIn("ends at 2026-09-21T14:14:20Z", self.message())
+        self.assertIn("restart the agent before that", self.message())
+        self.notices.remind()
+        self.assertEqual(len(self.logged(LogLevel.warn)), 3)
+        self.clock.advance(60)
+        self.notices.remind()
+        self.assertIn("ended at 2026-09-21T14:14:20Z: restart the agent.", self.message())
+        self.assertIn("restart those of alpha", self.logged(LogLevel.warn)[-1])
+
+    def test_many_credentials(self) -> None:
+        """The line about credentials that have ended names some clusters and counts the others."""
+        for number in range(25):
+            self.tunnels.add(OldTunnel(f"c{number:02}", NOW - 1))
+        self.notices.remind()
+        self.assertIn("c09 and 15 more", self.logged(LogLevel.warn)[-1])
+
+    def test_open(self) -> None:
+        """What was opened for a migration is in the condition, and in the log again and again."""
+        self.notices.stopService()
+        notices = self.started(impersonate=False, open_ports=True)
+        self.tunnels.add(OldTunnel("alpha"))
+        for flag in ("--v1-no-impersonation", "--v1-open-ports"):
+            self.assertIn(flag, self.message())
+        for _ in range(2):
+            notices.remind()
+        said = self.logged(LogLevel.critical)
+        self.assertEqual([sum(flag in line for line in said) for flag in ("-no-impers", "-open-p")], [2, 2])
+
+    def test_silent_without(self) -> None:
+        """Without those options the reminder says nothing."""
+        self.tunnels.add(OldTunnel("alpha"))
+        self.notices.remind()
+        self.assertEqual(self.logged(LogLevel.critical), [])
+
+    def test_warned_once(self) -> None:
+        """Each old agent that connects is warned of once; our own are not."""
+        old = OldTunnel("alpha")
+        self.tunnels.add(old)
+        self.tunnels.add(FakeTunnel("alpha"))
+        old.on_change()
+        self.assertEqual(len(self.logged(LogLevel.warn)), 1)
+        self.tunnels.remove(old)
+        self.tunnels.add(OldTunnel("alpha"))
+        one, two = self.logged(LogLevel.warn)
+        self.assertEqual(one, two)
+        for words in ("alpha", "192.0.2.1:4711", "v1:0123456789ab", "without verifying this proxy"):
+            self.assertIn(words, one)
+
+    def test_changed_while_written(self) -> None:
+        """What changes while the disk is slow is written after it, and only what came of it in the end."""
+        self.tunnels.add(FakeTunnel("alpha"))
+        before = self.store.tries
+        self.store.holding = True
+        for _ in range(5):
+            old = OldTunnel("alpha")
+            self.tunnels.add(old)
+            self.tunnels.remove(old)
+        self.assertEqual(len(self.store.held), 1)
+        self.store.release()
+        self.assertEqual(self.store.tries, before + 2)
+        found = self.condition()
+        assert found is not None
+        self.assertEqual(found[:2], ("True", "TowerV2"))
+
+    def test_not_written(self) -> None:
+        """A full disk is complained about once for each try, and tried again with the next reminder."""
+        self.store.full = True
+        before = self.store.tries
+        self.tunnels.add(OldTunnel("alpha"))
+        self.assertEqual(self.store.tries, before + 1)
+        self.assertEqual(len(self.flushLoggedErrors(StoreFailed)), 1)
+        self.store.full = False
+        self.notices.remind()
+        self.assertIsNotNone(self.condition())
+
+    def test_removed(self) -> None:
+        """A cluster that is removed meanwhile is no failure, and a new one of its name begins anew."""
+        self.store.holding = True
+        old = OldTunnel("alpha")
+        removal = self.clusters.remove("alpha")
+        self.tunnels.add(old)
+        self.store.release()
+        self.store.holding = False
+        self.successResultOf(removal)
+        self.tunnels.remove(old)
+        self.assertEqual(self.flushLoggedErrors(), [])
+        self.successResultOf(self.clusters.add("alpha"))
+        self.tunnels.add(OldTunnel("alpha"))
+        self.assertEqual((self.condition() or ("",))[0], "False")
+
+    def test_restarted(self) -> None:
+        """A service that starts late looks at the tunnels that are there; one that stopped says nothing."""
+        self.notices.stopService()
+        self.tunnels.add(OldTunnel("alpha"))
+        self.assertIsNone(self.condition())
+        self.notices.startService()
+        self.assertEqual((self.condition() or ("",))[0], "False")

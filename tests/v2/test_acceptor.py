@@ -1,0 +1,218 @@
+"""Tests of where agents come in, with real SSH on both ends of a pipe in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.control.test_followers import Bench
+from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
+from tower.conch.transport.keys import KeyPair
+from tower.conch.transport.limits import NoRoom
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.tunnels.limits import PATIENCE, TunnelPlaces
+from tower.v2.acceptor import AgentAcceptor
+from tower.v2.hello import AgentHello
+from tower.v2.transport import AgentRefused, ClientTransport
+from tower.websocket.frames import FrameReader, FrameWriter
+
+
+class Agent:
+    """An agent's end.
+
+    :ivar failed: why it was not let in.
+    :ivar lost: why its tunnel ended.
+    """
+
+    def __init__(self, clock: Clock, host_key: KeyPair, key: KeyPair, token: str | None) -> None:
+        self.pipe = MemoryPipe()
+        ssh = ClientTransport(
+            clock, key, "alpha", [host_key.fingerprint], AgentHello(version="9.9"), token=token
+        )
+        self.tunnel = SSHTunnel(
+            clock, self.pipe, ssh, FrameReader(from_client=False), FrameWriter(to_server=True)
+        )
+        self.failed: Exception | None = None
+        self.lost: Exception | None = None
+        ssh.ready.addCallbacks(self._open_up, self._not_let_in)
+        self.tunnel.lost.addCallback(self._gone)
+
+    def _open_up(self, peer: Any) -> None:
+        self.tunnel.open_up("alpha", peer.fingerprint, peer.hello.version, 0.0, Budget(1 << 20))
+
+    def _not_let_in(self, failure: Any) -> None:
+        self.failed = failure.value
+
+    def _gone(self, reason: Exception) -> None:
+        self.lost = reason
+
+
+class ReceptionTests(SynchronousTestCase):
+    """Who is let in, and what becomes of it."""
+
+    def setUp(self) -> None:
+        """Start with one cluster and a reception for it."""
+        self.bench = Bench()
+        self.successResultOf(self.bench.clusters.add("alpha"))
+        self.host_key, self.key = KeyPair.generate(), KeyPair.generate()
+        self.reception = AgentAcceptor(
+            self.bench.clock,
+            self.bench.tunnels,
+            self.bench.tokens,
+            [self.host_key],
+            Budget(1 << 20),
+            keepalive=10.0,
+            epoch=self.bench.clock.seconds,
+        )
+        self.reception.startService()
+        self.slots = Slots(self.bench.clock)
+
+    def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
+        """Have an agent connect; return it and what `AgentAcceptor.opened` returned."""
+        agent = Agent(self.bench.clock, self.host_key, self.key, token)
+        near = MemoryPipe()
+        near.slot = self.slots.take(None)  # type: ignore[attr-defined]
+        near.other, agent.pipe.other = agent.pipe, near
+        self.pipes = (near, agent.pipe)
+        settled = self.reception.opened(near, b"")
+        agent.tunnel.start()
+        self.pump()
+        return agent, settled
+
+    def pump(self) -> None:
+        """Carry bytes and run what is due until nothing moves."""
+        carry_all(self.bench.clock, *self.pipes)
+
+    def limit(self, per_key: int) -> str:
+        """Allow so many tunnels to a key, have it open them, and return the token that it did so with."""
+        self.reception.places = TunnelPlaces(self.bench.clock, per_key=per_key)
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        self.alive = []
+        for _ in range(per_key):
+            self.connect(token)
+            self.alive.append(self.pipes)
+        self.assertEqual(len(self.bench.tunnels.live("alpha")), per_key)
+        return token
+
+    def judge(self) -> None:
+        """Have those that are alive answer, and the time for it pass."""
+        for pipes in [*self.alive, self.pipes]:
+            carry_all(self.bench.clock, *pipes)
+        self.bench.clock.advance(PATIENCE)
+        for pipes in [*self.alive, self.pipes]:
+            carry_all(self.bench.clock, *pipes)
+
+    def test_one_too_many(self) -> None:
+        """An agent whose key has all its tunnels is told so before it is let in, by a reason of its own."""
+        for offered in (True, False):
+            self.key = KeyPair.generate()
+            token = self.limit(2)
+            agent, settled = self.connect(token if offered else None)
+            self.assertNoResult(settled)
+            self.judge()
+            self.successResultOf(settled)
+            self.assertIsInstance(agent.failed, NoRoom)
+            self.assertIn("has 2 tunnels into cluster alpha", str(agent.failed))
+            self.assertIn("--max-tunnels-per-key", str(agent.failed))
+            self.assertEqual(len(self.bench.tunnels.live("alpha")), 2)
+            self.alive.pop()[0].lose()
+            agent, settled = self.connect(None)
+            self.successResultOf(settled)
+            self.assertIs(agent.failed, None)
+            for pipes in [*self.alive, self.pipes]:
+                pipes[0].lose()
+
+    def test_replaced(self) -> None:
+        """An agent that comes back takes the place of its tunnel that is dead, though nobody knew."""
+        self.limit(2)
+        self.alive.pop(0)  # nothing is carried any more
+        before = self.bench.tunnels.live("alpha")
+        agent, settled = self.connect(None)
+        self.assertNoResult(settled)
+        self.judge()
+        self.successResultOf(settled)
+        self.assertIs(agent.failed, None)
+        self.bench.clock.advance(5)  # the dead one's bytes go nowhere
+        live = self.bench.tunnels.live("alpha")
+        self.assertEqual(len(live), 2)
+        self.assertEqual([tunnel in live for tunnel in before], [False, True])
+
+    def test_counted_before_the_hello(self) -> None:
+        """An agent that proves itself and says no hello has a place; it is free when it is gone."""
+        self.reception.places = TunnelPlaces(self.bench.clock, per_cluster=1)
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        self.patch(ClientTransport, "_accepted", ClientTransport.let_in)
+        self.connect(token)
+        silent = self.pipes
+        self.assertEqual(self.bench.tunnels.live("alpha"), [])
+        self.key = KeyPair.generate()
+        other = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(other)
+        self.assertIsInstance(agent.failed, NoRoom)
+        self.assertIn("--max-tunnels-per-cluster", str(agent.failed))
+        silent[1].lose()
+        self.pipes = silent
+        self.pump()
+        agent, _ = self.connect(None)
+        self.assertIs(agent.failed, None)
+
+    def test_token(self) -> None:
+        """A good token lets an agent in; its key does from then on, without one."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        for proven, offered in enumerate((token, None), 1):
+            _, settled = self.connect(offered)
+            self.assertIs(self.successResultOf(settled), None)
+            self.assertEqual((self.slots.proven, self.slots.unproven), (proven, 0))
+            (tunnel,) = self.bench.tunnels.live("alpha")
+            self.assertEqual(
+                (tunnel.fingerprint, tunnel.version, tunnel.peer, tunnel.since),
+                (self.key.fingerprint, "9.9", "192.0.2.1:4321", self.bench.clock.seconds()),
+            )
+            self.pipes[0].lose()
+            self.assertEqual(self.bench.tunnels.live("alpha"), [])
+
+    def test_not_let_in(self) -> None:
+        """Without a key or token that is good there is no tunnel, and the connection is free again."""
+        for token in (None, "tower-wrong"):
+            agent, settled = self.connect(token)
+            self.successResultOf(settled)
+            self.assertIsInstance(agent.failed, AgentRefused)
+            self.assertEqual(self.bench.tunnels.live("alpha"), [])
+        self.assertEqual((self.slots.proven, self.slots.unproven), (0, 2))
+
+    def test_disabled_meanwhile(self) -> None:
+        """An agent whose cluster is disabled is turned away."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
+        agent, _ = self.connect(token)
+        self.assertEqual(self.bench.tunnels.live("alpha"), [])
+        self.assertIsInstance(agent.failed, AgentRefused)
+
+    def test_stops(self) -> None:
+        """Stopping tells the agents, and is over when their connections are closed."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(token)
+        stopped = self.reception.stopService()
+        self.pump()
+        self.successResultOf(stopped)
+        self.assertIn("the proxy is stopping", str(agent.lost))
+
+    def test_stops_without_an_answer(self) -> None:
+        """A connection that does not close in time is cut."""
+        token = self.successResultOf(self.bench.tokens.mint("alpha"))
+        agent, _ = self.connect(token)
+        agent.pipe.pause()
+        stopped = self.reception.stopService()
+        self.assertNoResult(stopped)
+        self.bench.clock.advance(5)
+        self.successResultOf(stopped)
+        self.assertEqual(self.bench.tunnels.live("alpha"), [])
+
+    def test_stops_alone(self) -> None:
+        """Without agents a stop is over at once."""
+        self.successResultOf(self.reception.stopService())

@@ -1,0 +1,248 @@
+"""Tests of `tower.v2.uplink`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.pipes import FakePipe
+from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
+from tower.conch.transport.keys import KeyPair
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.member.outgoing import Outgoing
+from tower.net.budget import Budget
+from tower.trust.statedir import StateDir
+from tower.v2.hello import AgentHello
+from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
+from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.frames import FrameReader, FrameWriter
+
+OTHER = "SHA256:" + "A" * 43
+NOW = 1_800_000_000.0  # s since the epoch
+
+
+class FakeDialer:
+    """Opens WebSockets in memory."""
+
+    def __init__(self) -> None:
+        self.result: Deferred[Any] = succeed((FakePipe(), b""))
+
+    async def dial(self) -> Any:
+        """Be a `Dialer`."""
+        return await self.result
+
+
+class FakeDialling:
+    """Notes what becomes of the streams of one tunnel."""
+
+    stopped = False
+
+    def accept(self, incoming: object) -> None:
+        """Nothing comes here."""
+
+    def stop(self) -> None:
+        """Note it."""
+        self.stopped = True
+
+
+class FakeOutgoing:
+    """Hands out one `FakeDialling`."""
+
+    def __init__(self) -> None:
+        self.dialling = FakeDialling()
+
+    def for_tunnel(self) -> FakeDialling:
+        """Be an `Outgoing`."""
+        return self.dialling
+
+
+class HostKeysTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have a state directory."""
+        self.state = StateDir(Path(self.mktemp()))
+
+    def test_given(self) -> None:
+        """What the join line says is pinned."""
+        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER})
+
+    def test_learnt(self) -> None:
+        """What the proxy announced is pinned besides, after a restart too."""
+        keys = KnownProxies(self.state, [OTHER])
+        keys.learn([HOST_KEY.fingerprint, AGENT_KEY.fingerprint])
+        everything = {OTHER, HOST_KEY.fingerprint, AGENT_KEY.fingerprint}
+        self.assertEqual(keys.pinned, everything)
+        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, everything)
+
+    def test_replaced(self) -> None:
+        """A key that the proxy announces no longer is forgotten; nothing announced changes nothing."""
+        keys = KnownProxies(self.state, [OTHER])
+        keys.learn([HOST_KEY.fingerprint])
+        keys.learn([AGENT_KEY.fingerprint])
+        keys.learn([])
+        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER, AGENT_KEY.fingerprint})
+
+    def test_other_join_line(self) -> None:
+        """With another join line nothing that came by the old one counts."""
+        KnownProxies(self.state, [OTHER]).learn([HOST_KEY.fingerprint])
+        self.assertEqual(KnownProxies(self.state, [AGENT_KEY.fingerprint]).pinned, {AGENT_KEY.fingerprint})
+
+    def test_damaged(self) -> None:
+        """A damaged file is no reason not to start, and pins nothing."""
+        keys = KnownProxies(self.state, [OTHER])
+        keys.learn([HOST_KEY.fingerprint])
+        (path,) = self.state.path.glob("host-keys*")
+        for content in (
+            b"",
+            b"{",
+            b"[]",
+            b'{"given": "x"}',
+            b"\xff",
+            path.read_bytes().replace(b"SHA256:", b""),
+        ):
+            path.write_bytes(content)
+            self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER}, content)
+
+    def test_nonsense(self) -> None:
+        """An announcement that is no fingerprint is not kept."""
+        keys = KnownProxies(self.state, [OTHER])
+        keys.learn(["SHA256:x"])
+        self.assertEqual(keys.pinned, {OTHER})
+
+
+class UplinkTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have both ends of a tunnel in memory."""
+        self.clock = Clock()
+        self.gate = Gate()
+        self.gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
+        self.dialer = FakeDialer()
+        self.outgoing = FakeOutgoing()
+        self.host_keys = KnownProxies(StateDir(Path(self.mktemp())), [HOST_KEY.fingerprint])
+        self.near = FakePipe()
+        self.far = FakePipe()
+
+    def connect(self, token: str | None = None) -> Deferred[SSHTunnel]:
+        """Begin to connect."""
+        self.uplink = Uplink(
+            self.clock,
+            cast(Dialer, self.dialer),
+            AgentIdentity("alpha", AGENT_KEY, AgentHello("1", "pod-1", ("kubernetes",)), token),
+            self.host_keys,
+            cast(Outgoing, self.outgoing),
+            Budget(1 << 20),
+            keepalive=10.0,
+            epoch=lambda: NOW,
+        )
+        return self.uplink.connect()
+
+    def proxy(self, *keys: KeyPair) -> Deferred[AgentPeer]:
+        """Have the proxy's end run until nothing more is said."""
+        self.dialer.result = succeed((self.near, b""))
+        ssh = ServerTransport(self.clock, keys or [HOST_KEY], self.gate)
+        tunnel = SSHTunnel(
+            self.clock, self.far, ssh, FrameReader(from_client=True), FrameWriter(to_server=False)
+        )
+        ssh.ready.addErrback(lambda _: None)
+        tunnel.lost.addBoth(lambda _: None)
+        tunnel.start()
+        return ssh.ready
+
+    def pump(self) -> None:
+        """Carry bytes between both until there are none."""
+        for _ in range(20):
+            self.clock.advance(0)
+            for source, sink in ((self.near, self.far), (self.far, self.near)):
+                data = source.taken()
+                if data and not sink.lost:
+                    sink.deliver(data)
+                if source.closing and not source.lost:
+                    source.lose()
+                    if not sink.lost:
+                        sink.lose()
+
+    def over(self) -> None:
+        """Assert that nothing is left running."""
+        for pipe in (self.near, self.far):
+            pipe.lose()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_up(self) -> None:
+        """An enrolled agent gets a tunnel, says hello, and learns the proxy's keys."""
+        ready = self.proxy(HOST_KEY, AGENT_KEY)
+        connected = self.connect()
+        self.pump()
+        tunnel = self.successResultOf(connected)
+        peer = self.successResultOf(ready)
+        self.assertEqual((peer.name, peer.hello.targets), ("alpha", ("kubernetes",)))
+        self.assertEqual((tunnel.name, tunnel.since, tunnel.streams), ("alpha", NOW, 0))
+        self.assertEqual(self.host_keys.pinned, {HOST_KEY.fingerprint, AGENT_KEY.fingerprint})
+        self.over()
+        self.assertTrue(self.outgoing.dialling.stopped)
+
+    def test_token(self) -> None:
+        """A new agent enrols with its token, and then has it no more, even if it would be good again."""
+        self.gate.enrolled.clear()
+        self.gate.tokens["t0ken"] = "alpha"
+        self.proxy()
+        connected = self.connect("t0ken")
+        self.pump()
+        self.successResultOf(connected)
+        self.over()
+        self.near, self.far = FakePipe(), FakePipe()
+        self.gate.enrolled.clear()
+        self.gate.tokens["t0ken"] = "alpha"
+        self.proxy()
+        self.assertIn("there was no token", self.refused(self.uplink.connect(), AgentRefused))
+
+    def refused(self, connected: Deferred[SSHTunnel], kind: type[Exception]) -> str:
+        """Return why there is no tunnel."""
+        self.pump()
+        text = str(self.failureResultOf(connected, kind).value)
+        self.over()
+        return text
+
+    def test_not_enrolled(self) -> None:
+        """Without key and token the text says what to do."""
+        self.gate.enrolled.clear()
+        self.proxy()
+        self.assertIn("token", self.refused(self.connect(), AgentRefused))
+
+    def test_other_proxy(self) -> None:
+        """A proxy with another host key gets neither the token nor the hello."""
+        self.gate.enrolled.clear()
+        self.proxy(AGENT_KEY)
+        self.assertIn("--host-key", self.refused(self.connect("t0ken"), HostKeyMismatch))
+        self.assertEqual(self.gate.asked, [])
+
+    def test_not_dialled(self) -> None:
+        """Without a connection there is none of the rest."""
+        self.dialer.result = fail(DialFailed("refused"))
+        self.failureResultOf(self.connect(), DialFailed)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_old_proxy(self) -> None:
+        """A server without tower-v2 is not spoken to in another protocol; the way to that is told."""
+        self.dialer.result = fail(NotSpoken("answered with HTTP status 404"))
+        text = str(self.failureResultOf(self.connect("t0ken"), NotSpoken).value)
+        self.assertIn("404", text)
+        self.assertIn("--protocol v1", text)
+
+    def test_cancel(self) -> None:
+        """Cancelling leaves nothing behind, while dialling and after."""
+        self.dialer.result = Deferred()
+        connected = self.connect()
+        connected.cancel()
+        self.failureResultOf(connected)
+        self.proxy()
+        connected = self.connect()
+        connected.cancel()
+        self.failureResultOf(connected)
+        self.assertTrue(self.near.lost)
+        self.far.lose()
+        self.clock.advance(0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,258 @@
+"""Tests for `tower.web.access.admission_cache`, with the routers, the chain and the records that they have in the proxy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.errors import Forbidden, TowerError, Unauthorized
+from tower.kube.status import StatusError
+from tower.store import MemoryStore
+from tower.web.access.admission_cache import AdmissionGeneration
+from tower.web.access.authentication import Authenticator
+from tower.web.access.filters import FilterChain, identification, user_chain
+from tower.web.outcome import RawStream, Relay, Response
+from tower.web.ports.router import ClusterPort, FrontDoor
+
+NOW = 1_700_000_000.0
+
+
+@define
+class FakeFields:
+    """Field lines."""
+
+    bearer: bytes | None = None
+    foreign: bytes = b""
+    upgrade: bytes = b""
+
+    def get(self, name: bytes) -> bytes | None:
+        """Return nothing."""
+        return None
+
+
+@define
+class FakeChannel:
+    """A connection."""
+
+    authenticated: Any = None
+    standing: Any = None
+
+    def prove(self) -> None:
+        """Nothing follows from it here."""
+
+
+@define
+class FakeRequest:
+    """A request."""
+
+    target: bytes
+    channel: FakeChannel
+    fields: FakeFields
+    certificate: bytes | None = None
+    method: bytes = b"GET"
+    identity: Any = field(default=None)
+    audited: list[str] = field(factory=list)
+
+    def audit(self, cluster: str) -> None:
+        """Note that it was to be written down."""
+        self.audited.append(cluster)
+
+    @property
+    def path(self) -> bytes:
+        """The path."""
+        return self.target.partition(b"?")[0]
+
+
+class StandingTests(SynchronousTestCase):
+    """What a connection was let into is not decided again, until it has to be."""
+
+    def setUp(self) -> None:
+        """Have two clusters, jane who may go to alpha, and count what the chain is asked."""
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        clock: Any = self.clock
+        self.store = MemoryStore()
+        self.clusters = Clusters(self.store, None, clock)
+        self.credentials = Credentials(self.store, clock, 86400.0)
+        for name in ("alpha", "beta"):
+            self.successResultOf(self.clusters.add(name))
+        self.jane_credential, self.jane = self.issue("alpha", "jane")
+        self.asked = 0
+
+        def count(_request: Any, _cluster: str) -> None:
+            self.asked += 1
+
+        authenticator = Authenticator(self.credentials, clock)
+        self.rights = AdmissionGeneration(self.store, clock.seconds)
+        chain = FilterChain(count, user_chain_filter(authenticator, self.clusters))
+        self.front = FrontDoor(
+            chain, identification(authenticator), lambda _: Response(200), lambda *_: None, self.rights
+        )
+        self.port = ClusterPort(chain, "alpha", self.rights)
+        self.channel = FakeChannel()
+
+    def issue(self, cluster: str, user: str, ttl: float = 3600) -> tuple[Any, bytes]:
+        """Return a new credential and its token."""
+        credential, token = self.successResultOf(self.credentials.issue_token(cluster, user, [], ttl))
+        return credential, token.encode()
+
+    def ask(
+        self,
+        target: bytes = b"/clusters/alpha/api",
+        bearer: bytes | None = None,
+        router: Any = None,
+        **more: Any,
+    ) -> Any:
+        """Have a request routed; return the outcome."""
+        fields = FakeFields(self.jane if bearer is None else bearer, **more)
+        request: Any = FakeRequest(target, self.channel, fields)
+        outcome = (router or self.front)(request)
+        if isinstance(outcome, Relay):
+            self.assertEqual(request.identity.user, "jane")
+        return outcome
+
+    def refused(self, kind: type[TowerError], *arguments: Any, **more: Any) -> None:
+        """Have a request refused."""
+        with self.assertRaises(kind):
+            self.ask(*arguments, **more)
+
+    def test_stands(self) -> None:
+        """Requests of one connection to one cluster are decided about once, whatever their paths."""
+        first = self.ask()
+        for rest in (b"/", b"/api/v1/pods?watch=1", b"/x/../y"):
+            self.assertIs(self.ask(b"/clusters/alpha" + rest), first)
+        self.assertEqual(self.asked, 1)
+        self.channel = FakeChannel()
+        self.ask()
+        self.assertEqual(self.asked, 2)
+
+    def test_port(self) -> None:
+        """On a cluster's own port every path is covered."""
+        for target in (b"/", b"/clusters/beta/x", b"/version"):
+            self.assertEqual(self.ask(target, router=self.port), Relay("alpha", b""))
+        self.assertEqual(self.asked, 1)
+
+    def test_elsewhere(self) -> None:
+        """Other clusters, and names that begin alike, are decided about."""
+        self.ask()
+        for target in (b"/clusters/beta/api", b"/clusters/alphab/api", b"/clusters/alpha%2f"):
+            self.refused(TowerError, target)
+        prefix = b"/clusters/alpha"
+        self.assertEqual(self.ask(prefix), Relay("alpha", prefix, scope=prefix))
+        self.assertGreater(self.asked, 3)
+
+    def test_paths_without_the_cluster(self) -> None:
+        """A way that leaves out the cluster's prefix covers nothing: Tower's own paths begin alike."""
+        self.assertEqual(self.ask(b"/api/v1/pods"), Relay("alpha", b"", scope=b"/clusters/alpha"))
+        self.refused(Forbidden, b"/apis/cluster.kubesphere.io/v1alpha1")
+        self.refused(Forbidden, b"/clusters/beta/api")
+
+    def test_other_credential(self) -> None:
+        """Another token on the same connection, a bad one or none, is looked at."""
+        self.ask()
+        self.refused(Unauthorized, bearer=b"other")
+        self.refused(Unauthorized, bearer=b"")
+        _, joe = self.issue("beta", "joe")
+        self.refused(Forbidden, bearer=joe)
+        self.ask()
+
+    def test_foreign_identity(self) -> None:
+        """A header that claims an identity is refused, however good the request before was."""
+        self.ask()
+        self.refused(Forbidden, foreign=b"Impersonate-User")
+
+    def test_targets(self) -> None:
+        """The way to a cluster is none to its targets, nor the other way round; each stands for itself."""
+        prefix = b"/clusters/alpha/targets/wiki"
+        target = Relay("alpha", prefix, "wiki", plain=True, scope=prefix)
+        cluster = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
+        for path, relay in (
+            (b"/clusters/alpha/api", cluster),
+            (b"/clusters/alpha/targets/wiki/", target),
+            (b"/clusters/alpha/targets/wiki/targets/x", target),
+            (b"/clusters/alpha/targets", cluster),
+            (b"/clusters/alpha/targetsx", cluster),
+            (b"/clusters/alpha/targets/wiki?x", target),
+            (b"/clusters/alpha/api/targets/", cluster),
+        ):
+            self.assertEqual(self.ask(path), relay, path)
+        self.assertEqual(self.asked, 5)
+        self.refused(StatusError, b"/clusters/alpha/targets/kubernetes/api")
+        self.ask(b"/clusters/alpha/targets/wiki/")
+        self.refused(Forbidden, b"/clusters/alpha/targets/wiki/", foreign=b"Impersonate-User")
+        self.assertEqual(self.ask(b"/targets/x", router=self.port), Relay("alpha", b""))
+
+    def test_raw_stream(self) -> None:
+        """An upgrade is decided about each time."""
+        self.ask(b"/clusters/alpha/targets/pg")
+        outcome = self.ask(b"/clusters/alpha/targets/pg", upgrade=b"tower-stream")
+        self.assertEqual(outcome, RawStream("alpha", "pg"))
+
+    def test_revoked(self) -> None:
+        """What was revoked is refused with the next request; another's revocation only makes us ask."""
+        other, _ = self.issue("alpha", "joe")
+        self.ask()
+        self.successResultOf(self.credentials.revoke(other.id))
+        self.ask()
+        self.assertEqual(self.asked, 2)
+        self.successResultOf(self.credentials.revoke(self.jane_credential.id))
+        self.refused(Unauthorized)
+
+    def test_expired(self) -> None:
+        """It stands to the last second, and no longer; a clock set back does not prolong it."""
+        self.ask()
+        self.clock.advance(3599)
+        self.ask()
+        self.assertEqual(self.asked, 1)
+        self.clock.advance(1)
+        self.refused(Unauthorized)
+        self.clock.rightNow = NOW - 400
+        self.refused(Unauthorized)
+
+    def test_cluster(self) -> None:
+        """A cluster that is disabled, or another of the same name, is not reached any more."""
+        self.ask()
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.refused(StatusError)
+        self.successResultOf(self.clusters.set_enabled("alpha", True))
+        self.ask()
+        self.successResultOf(self.clusters.remove("alpha"))
+        self.successResultOf(self.clusters.add("alpha"))
+        self.refused(Unauthorized)
+
+    def test_changed_meanwhile(self) -> None:
+        """What changes while a request is decided about is not slept through by the next one."""
+        revoked: list[Any] = []
+
+        def meddle(_request: Any, _cluster: str) -> None:
+            if not revoked:
+                revoked.append(self.credentials.revoke(self.jane_credential.id))
+
+        clock: Any = self.clock
+        authenticator = Authenticator(self.credentials, clock)
+        chain = FilterChain(user_chain_filter(authenticator, self.clusters), meddle)
+        router = ClusterPort(chain, "alpha", self.rights)
+        self.ask(router=router)
+        self.refused(Unauthorized, router=router)
+
+    def test_stopped(self) -> None:
+        """Nothing stands once nobody follows the records."""
+        self.ask()
+        self.rights.stop()
+        self.ask()
+        self.assertEqual(self.asked, 2)
+
+
+def user_chain_filter(authenticator: Authenticator, clusters: Clusters) -> Any:
+    """Return the whole chain of the proxy as one filter."""
+    chain = user_chain(authenticator, clusters.get)
+
+    def admit(request: Any, cluster: str) -> None:
+        chain(request, cluster, lambda: Response(200))
+
+    return admit

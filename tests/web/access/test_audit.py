@@ -1,0 +1,394 @@
+"""Tests of `tower.web.access.audit` and `tower.web.access.audit_formats`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import quote
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.gateway import IDENTITY, FakeUser, Kit, get, ok
+from tests.web.access.test_authentication import Issues, issue
+from tower.clusters import Clusters
+from tower.store import MemoryStore
+from tower.web.access.admission_cache import AdmissionGeneration
+from tower.web.access.audit import Audit
+from tower.web.access.audit_formats import AGENT_LIMIT, FORMATS
+from tower.web.access.authentication import ANYBODY, Authenticator
+from tower.web.access.filters import user_chain
+from tower.web.gateway.gateway import Gateway
+from tower.web.gateway.request import Request
+from tower.web.outcome import RawStream, Relay, Response, StreamingResponse
+from tower.web.ports.kubesphere_port import KubeSpherePort
+from tower.web.ports.router import ClusterPort
+
+NOON = 1_795_348_800.25
+STAMP = "2026-11-22T12:00:00.250000Z"
+PODS = b"/clusters/alpha/api/v1/namespaces/default/pods"
+UPGRADE = (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+
+
+class Lines(list[bytes]):
+    """A log in memory."""
+
+    put = list.append
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return what was written since the last call, read as JSON."""
+        events = [json.loads(line) for line in self]
+        self.clear()
+        return events
+
+    def stages(self) -> list[tuple[str, int | None]]:
+        """Return of these the stages, and with which status."""
+        return [(event["stage"], event.get("responseStatus", {}).get("code")) for event in self.events()]
+
+
+class AuditTestCase(SynchronousTestCase):
+    """What the tests here have in common."""
+
+    form = "json"
+
+    def setUp(self) -> None:
+        """Have a gateway with an audit log, and somebody at it."""
+        clock: Any = Clock()
+        self.clock = clock
+        self.clock.advance(NOON)
+        self.kit = Kit()
+        self.lines = Lines()
+        self.audit = Audit(self.lines, FORMATS[self.form](), self.clock.seconds)
+        self.serve(self.relayed)
+
+    def serve(self, router: Any) -> None:
+        """Have requests go where *router* says, from new users."""
+        self.kit.gateway = Gateway(self.clock, router, self.kit.pool, self.kit.sessions, audit=self.audit)
+        self.user = self.kit.connect()
+
+    def relayed(self, request: Request) -> Relay:
+        """Send a request of jane's to alpha."""
+        request.identity = self.kit.jane
+        request.audit("alpha")
+        return Relay("alpha", b"/clusters/alpha")
+
+    def ask(self, *arguments: Any, **more: Any) -> FakeUser:
+        """Ask something as a new user."""
+        self.user = self.kit.connect()
+        self.user.deliver(get(*arguments, **more))
+        return self.user
+
+
+class EventTests(AuditTestCase):
+    """``audit.k8s.io/v1``."""
+
+    def test_event(self) -> None:
+        """An event says who asked what of which cluster, from where, with what, when, and how it went."""
+        self.ask(PODS + b"?limit=5", b"User-Agent: kubectl/v1.36")
+        self.clock.advance(1.5)
+        (asked,) = self.lines.events()
+        identifier = asked.pop("auditID")
+        self.assertRegex(identifier, r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+        self.assertEqual(
+            asked,
+            {
+                "kind": "Event",
+                "apiVersion": "audit.k8s.io/v1",
+                "level": "Metadata",
+                "stage": "RequestReceived",
+                "requestURI": "/clusters/alpha/api/v1/namespaces/default/pods?limit=5",
+                "verb": "list",
+                "user": {"username": "jane", "groups": ["dev", "qa"]},
+                "sourceIPs": ["192.0.2.7"],
+                "userAgent": "kubectl/v1.36",
+                "objectRef": {"resource": "pods", "namespace": "default", "apiVersion": "v1"},
+                "requestReceivedTimestamp": STAMP,
+                "stageTimestamp": STAMP,
+                "annotations": {"cluster.kubesphere.io/name": "alpha"},
+            },
+        )
+        self.kit.pipe.deliver(ok())
+        (answered,) = self.lines.events()
+        self.assertEqual(
+            answered,
+            asked
+            | {
+                "auditID": identifier,
+                "stage": "ResponseComplete",
+                "responseStatus": {"metadata": {}, "code": 200},
+                "stageTimestamp": "2026-11-22T12:00:01.750000Z",
+            },
+        )
+
+    def test_same_id(self) -> None:
+        """The cluster's API server is told the ID, behind the user's own fields; and each has another."""
+        self.ask(PODS, b"X-Own: 1")
+        self.user.deliver(get(PODS))
+        self.kit.pipe.deliver(ok())
+        sent = self.kit.pipe.taken()
+        first, second, third = (event["auditID"] for event in self.lines.events())
+        self.assertEqual((first, first != third), (second, True))
+        self.assertEqual(re.findall(rb"(?i)\r\naudit-id: (\S+)\r\n", sent), [first.encode(), third.encode()])
+        self.assertTrue(sent.startswith(b"GET /api/v1/namespaces/default/pods HTTP/1.1\r\n" + IDENTITY), sent)
+        self.assertTrue(sent.endswith(b"Audit-Id: %b\r\n\r\n" % third.encode()), sent)
+
+    def test_own_id(self) -> None:
+        """An ID that the user chose is taken, and sent once; one of a strange form is not taken."""
+        self.ask(PODS, b"AUDIT-ID: my-own-7")
+        self.assertEqual(self.lines.events()[0]["auditID"], "my-own-7")
+        self.assertEqual(self.kit.pipe.taken().lower().count(b"audit-id:"), 1)
+        for strange in (b'x","user":{"username":"joe', b"x" * 65, b""):
+            self.ask(PODS, b"Audit-ID: " + strange)
+            self.assertNotIn(self.lines.events()[0]["auditID"].encode(), (strange, b""))
+
+    def test_refusal(self) -> None:
+        """What Tower itself refuses has the reason, and the same ID as the user gets."""
+
+        def refuse(request: Request) -> Response:
+            self.relayed(request)
+            raise RuntimeError("not for people")
+
+        self.serve(refuse)
+        self.user.deliver(get(PODS))
+        answer = self.user.taken()
+        self.flushLoggedErrors(RuntimeError)
+        asked, answered = self.lines.events()
+        self.assertEqual(answered["responseStatus"]["code"], 500)
+        self.assertEqual(answered["responseStatus"]["reason"], "InternalError")
+        self.assertNotIn("not for people", str(answered))
+        self.assertIn(b"X-Request-Id: %b\r\n" % asked["auditID"].encode(), answer)
+
+    def test_stages(self) -> None:
+        """What may take for ever is written down when it begins, too, and always when it ends."""
+        self.ask(PODS + b"?watch=1")
+        self.lines.clear()
+        self.kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        self.assertEqual(self.lines.stages(), [("ResponseStarted", 200)])
+        self.user.lose()
+        self.assertEqual(self.lines.stages(), [("ResponseComplete", 200)])
+
+    def test_upgrade(self) -> None:
+        """An exec begins with the 101 and ends when its connection does, whoever ends it."""
+        for end in ("user", "cluster"):
+            self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+            self.assertEqual(self.lines.stages(), [("RequestReceived", None)])
+            self.kit.pipe.deliver(SWITCHED)
+            self.assertEqual(self.lines.stages(), [("ResponseStarted", 101)])
+            self.user.deliver(b"input")
+            self.assertEqual(self.lines, [])
+            (self.user if end == "user" else self.kit.pipe).lose()
+            self.assertEqual(self.lines.stages(), [("ResponseComplete", 101)])
+
+    def test_upgrade_refused(self) -> None:
+        """An exec that the cluster refuses is a request like others."""
+        self.ask(PODS + b"/p/exec?command=sh", *UPGRADE, method=b"POST")
+        self.kit.pipe.deliver(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        self.assertEqual(
+            self.lines.stages(),
+            [("RequestReceived", None), ("ResponseStarted", 403), ("ResponseComplete", 403)],
+        )
+
+    def test_raw_stream(self) -> None:
+        """So does a raw stream."""
+
+        def stream(request: Request) -> RawStream:
+            self.relayed(request)
+            return RawStream("alpha", "db")
+
+        self.serve(stream)
+        self.user.deliver(
+            get(b"/clusters/alpha/targets/db", b"Connection: Upgrade", b"Upgrade: tower-stream")
+        )
+        self.assertEqual(self.lines.stages(), [("RequestReceived", None), ("ResponseStarted", 101)])
+        self.user.lose()
+        self.assertEqual(self.lines.stages(), [("ResponseComplete", 101)])
+
+    def test_user_gone(self) -> None:
+        """Who goes away before the answer is written down as that."""
+        self.ask(PODS)
+        self.user.lose()
+        event = self.lines.events()[-1]
+        self.assertEqual(event["stage"], "ResponseComplete")
+        self.assertEqual(
+            event["responseStatus"], {"metadata": {}, "status": "Failure", "message": "the user has gone"}
+        )
+
+    def test_made_here(self) -> None:
+        """Answers of Tower's own are written down like those of clusters."""
+
+        def answer(request: Request) -> Response | StreamingResponse:
+            request.identity = self.kit.jane
+            request.audit("")
+            if request.query:
+                return StreamingResponse(lambda body: body.finish())
+            return Response(201)
+
+        self.serve(answer)
+        target = b"/apis/cluster.kubesphere.io/v1alpha1/clusters"
+        self.user.deliver(get(target, method=b"POST"))
+        first, last = self.lines.events()
+        self.assertEqual((first["verb"], last["responseStatus"]["code"]), ("create", 201))
+        self.assertEqual(
+            first["objectRef"],
+            {"resource": "clusters", "apiGroup": "cluster.kubesphere.io", "apiVersion": "v1alpha1"},
+        )
+        self.assertNotIn("annotations", first)
+        self.user.deliver(get(target + b"?watch=1"))
+        self.assertEqual(
+            self.lines.stages(),
+            [("RequestReceived", None), ("ResponseStarted", 200), ("ResponseComplete", 200)],
+        )
+
+    def test_anybody(self) -> None:
+        """Who comes to a port that asks nobody is anonymous."""
+        self.serve(KubeSpherePort("alpha"))
+        self.user.deliver(get(b"/kapis/x"))
+        (event,) = self.lines.events()
+        self.assertEqual(ANYBODY.user, "")
+        self.assertEqual(
+            event["user"], {"username": "system:anonymous", "groups": ["system:unauthenticated"]}
+        )
+        self.assertNotIn(b"Audit-Id", self.kit.pipe.taken())
+
+    def test_hostile(self) -> None:
+        """Nothing that a user sends can end a line, or be read as something else."""
+        self.kit.jane.user = 'jane"\\\n\u2028é'
+        target = PODS + b'/"}\\u0041?x=\\"'
+        agent = b'kubectl "\\ \xff\xc3\xa9\t' + b"x" * 2 * AGENT_LIMIT
+
+        def answer(request: Request) -> Response:
+            self.relayed(request)
+            return Response(200)
+
+        self.serve(answer)
+        self.user.deliver(get(target, b"User-Agent: " + agent))
+        self.assertEqual(len(self.lines), 2)
+        for line in self.lines:
+            self.assertEqual((line.count(b"\n"), line[-1:]), (1, b"\n"))
+        event = self.lines.events()[0]
+        self.assertEqual(event["user"]["username"], self.kit.jane.user)
+        self.assertEqual(event["requestURI"], target.decode())
+        self.assertTrue(event["userAgent"].startswith('kubectl "\\ \\xffé\t'))
+        self.assertEqual(len(event["userAgent"]), AGENT_LIMIT + len("...TRUNCATED"))
+
+    def test_token(self) -> None:
+        """No credential gets into the log."""
+        self.ask(PODS, b"Authorization: Bearer tower-secret", b"Cookie: secret")
+        self.assertNotIn(b"secret", b"".join(self.lines))
+
+    def test_off(self) -> None:
+        """Where there is no audit log nothing is written, and nothing is added to what is sent."""
+        kit = Kit(self.relayed)
+        kit.user.deliver(get(PODS))
+        self.assertEqual(self.lines, [])
+        self.assertNotIn(b"Audit-Id", kit.pipe.taken())
+
+
+class LegacyTests(AuditTestCase):
+    """The lines of kube-apiserver 1.5."""
+
+    form = "legacy"
+
+    def test_pair(self) -> None:
+        """One line has the request and one the answer."""
+        self.ask(PODS)
+        self.kit.pipe.deliver(ok())
+        asked, answered = (line.decode() for line in self.lines)
+        identifier = asked.partition('id="')[2].partition('"')[0]
+        self.assertEqual(
+            asked,
+            f'{STAMP} AUDIT: id="{identifier}" ip="192.0.2.7" method="GET" user="jane" '
+            r'groups="\"dev\",\"qa\"" as="<self>" asgroups="<lookup>" namespace="default" '
+            'uri="/clusters/alpha/api/v1/namespaces/default/pods" cluster="alpha"\n',
+        )
+        self.assertEqual(answered, f'{STAMP} AUDIT: id="{identifier}" response="200"\n')
+
+    def test_nothing(self) -> None:
+        """What there is not is said as upstream says it."""
+        self.kit.jane.groups = ()
+        self.ask(b"/clusters/alpha/version")
+        self.assertIn(b' groups="<none>" ', self.lines[0])
+        self.assertIn(b' namespace="<none>" ', self.lines[0])
+
+    def test_user_gone(self) -> None:
+        """Without an answer there is no second line."""
+        self.ask(PODS)
+        self.user.lose()
+        self.assertEqual(len(self.lines), 1)
+
+
+class ChainTests(AuditTestCase):
+    """Who is written down: whoever is known, whatever becomes of it."""
+
+    form = "legacy"
+
+    def setUp(self) -> None:
+        """Have the chain of a cluster's port, and a credential for that and one for another cluster."""
+        super().setUp()
+        clusters = Clusters(MemoryStore(), None, self.clock)
+        issues = Issues()
+        for name in ("alpha", "beta"):
+            cluster = self.successResultOf(clusters.add(name))
+            issues.put(f"{name}-token".encode(), issue(cluster=name, uid=cluster.uid, expires=2 * NOON))
+        chain = user_chain(Authenticator(issues, self.clock), clusters.get)
+        self.serve(ClusterPort(chain, "alpha", AdmissionGeneration(MemoryStore(), self.clock.seconds)))
+
+    def answers(self, token: bytes, *fields: bytes) -> bytes:
+        """Return the status line of what somebody with *token* gets."""
+        self.ask(b"/api/v1/pods", b"Authorization: Bearer " + token, *fields)
+        return self.user.taken().partition(b"\r\n")[0]
+
+    def test_7_3_15_a_pair_for_a_403(self) -> None:
+        """Who is known and not let in is in the log, with the 403 that he got."""
+        self.assertIn(b"403", self.answers(b"beta-token"))
+        asked, answered = self.lines
+        self.assertIn(b' user="jane" ', asked)
+        self.assertTrue(answered.endswith(b' response="403"\n'), answered)
+
+    def test_7_3_15_none_for_a_401(self) -> None:
+        """Who is nobody we know is not in the log."""
+        self.assertIn(b"401", self.answers(b"nobody"))
+        self.assertEqual(self.lines, [])
+
+    def test_impersonation(self) -> None:
+        """Who wants to be somebody else is in the log with whom he wanted to be."""
+        claims = (b"Impersonate-User: joe", b"Impersonate-Group: system:masters")
+        self.assertIn(b"403", self.answers(b"alpha-token", *claims))
+        self.assertIn(rb' user="jane" ', self.lines[0])
+        self.assertIn(rb' as="joe" asgroups="\"system:masters\"" ', self.lines[0])
+
+    def test_each_of_a_connection(self) -> None:
+        """Each request of a connection that stands is written down, before anything is sent."""
+        self.answers(b"alpha-token")
+        for count in (2, 3):
+            self.kit.pipe.deliver(ok())
+            self.user.deliver(get(b"/api/v1/pods", b"Authorization: Bearer alpha-token"))
+            self.assertEqual(len(self.lines), 2 * count - 1)
+
+
+class HostileTextTests(AuditTestCase):
+    """What users put into a request, in lines that everybody reads as lines."""
+
+    hostile = "\x9b31m\x85\u2028\u202e"
+
+    def test_escaped(self) -> None:
+        """Whatever stands in a path, a User-Agent or a claim, every line of both formats is printable."""
+        raw = self.hostile.encode()
+        path = f"/clusters/alpha/api/v1/namespaces/{quote(self.hostile)}/pods/a%0d%0ab%1b%7f"
+        for form in FORMATS:
+            self.audit = Audit(self.lines, FORMATS[form](), self.clock.seconds)
+            self.serve(self.relayed)
+            self.ask(path.encode(), b"User-Agent: x" + raw, b"Impersonate-User: " + raw)
+            self.assertGreaterEqual(len(self.lines), 2)
+            for line in self.lines:
+                self.assertTrue(line.decode().removesuffix("\n").isprintable(), line)
+                self.assertIn(b"\n", line[-1:])
+            self.assertIn(rb"\u009b31m\u0085\u2028\u202e", self.lines[0])
+            if form == "json":
+                event = json.loads(self.lines[0])
+                self.assertEqual(event["userAgent"], "x" + self.hostile)
+                self.assertEqual(event["objectRef"]["namespace"], self.hostile)
+                self.assertEqual(event["objectRef"]["name"], "a\r\nb\x1b\x7f")
+            self.lines.clear()

@@ -1,0 +1,259 @@
+"""Tests of `tower.web.access.authentication`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from attrs import evolve
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters.credentials import Credential
+from tower.errors import Forbidden, Invalid, Unauthorized
+from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.web.access.authentication import (
+    ANYBODY,
+    TOKEN_LIMIT,
+    Authenticator,
+    Identity,
+    authorize_api,
+    authorize_cluster,
+    bearer_token,
+    check_grant,
+)
+
+
+def issue(
+    user: str = "jane",
+    *,
+    cluster: str = "alpha",
+    uid: str = "u-1",
+    groups: tuple[str, ...] = ("dev", "qa"),
+    expires: float = 100.0,
+    revoked: bool = False,
+) -> Credential:
+    """Return a credential as the store has it."""
+    return Credential(
+        id=f"c-{user}",
+        cluster=cluster,
+        cluster_uid=uid,
+        user=user,
+        groups=groups,
+        kind="token",
+        digest="",
+        issued=0.0,
+        expires=expires,
+        revoked_at=0.0 if revoked else None,
+    )
+
+
+class Issues:
+    """All credentials."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, Credential] = {}
+
+    def put(self, secret: bytes, credential: Credential) -> None:
+        """Issue a credential, or change it."""
+        digest = hashlib.sha256(secret).hexdigest()
+        self.all[digest] = evolve(credential, digest=digest)
+
+    def find(self, digest: str) -> Credential | None:
+        """Return one."""
+        return self.all.get(digest)
+
+
+def identity(credential: Credential) -> Identity:
+    """Return who shows it."""
+    return Identity(credential.user, credential.groups, credential)
+
+
+class AuthenticatorTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Begin with nothing issued."""
+        self.clock = Clock()
+        self.issues = Issues()
+        self.authenticator = Authenticator(self.issues, self.clock)
+
+    def refusal(self, certificate: bytes | None, bearer: bytes | None) -> Unauthorized:
+        """Return the error with which they are refused."""
+        error = self.assertRaises(Unauthorized, self.authenticator.authenticate, certificate, bearer)
+        assert isinstance(error, Unauthorized)
+        return error
+
+    def test_either(self) -> None:
+        """A certificate and a token are as good as each other."""
+        self.issues.put(b"secret", issue())
+        for shown in ((b"secret", None), (None, b"secret")):
+            who = self.authenticator.authenticate(*shown)
+            self.assertEqual((who.user, who.groups, who.credential.id), ("jane", ("dev", "qa"), "c-jane"))
+            self.assertNotIn("secret", repr(who))
+
+    def test_spent(self) -> None:
+        """A token that opened Tower is for nobody else; beside a certificate only Tower's own are not."""
+        by_token, by_certificate = identity(issue()), identity(evolve(issue(), kind="cert"))
+        for token, kept in ((b"towerk-abc", False), (b"eyJhbGciOi", True)):
+            self.assertTrue(by_token.spent(token))
+            self.assertEqual(by_certificate.spent(token), not kept)
+            self.assertFalse(ANYBODY.spent(token))
+
+    def test_anonymous(self) -> None:
+        """Hole 1: who shows nothing is refused, and told what to do."""
+        error = self.refusal(None, None)
+        self.assertIn("tower kubeconfig", str(error))
+        self.assertEqual(error.reason, "anonymous")
+
+    def test_unknown(self) -> None:
+        """What was never issued is refused, without showing it."""
+        for shown in ((b"guess", None), (None, b"guess"), (None, b""), (None, b"x" * (TOKEN_LIMIT + 1))):
+            self.assertNotIn("guess", str(self.refusal(*shown)))
+
+    def test_both(self) -> None:
+        """With both, the certificate counts if it is good, else the token; if neither, the first is named."""
+        self.issues.put(b"certificate", issue("cert"))
+        self.issues.put(b"token", issue("token"))
+        self.assertEqual(self.authenticator.authenticate(b"certificate", b"token").user, "cert")
+        self.assertEqual(self.authenticator.authenticate(b"stranger", b"token").user, "token")
+        self.assertIn("client certificate", str(self.refusal(b"stranger", b"guess")))
+
+    def test_expired(self) -> None:
+        """From its last second on it is refused, at the door and on connections that were let in."""
+        self.issues.put(b"secret", issue(expires=100.0))
+        self.clock.advance(99.9)
+        who = self.authenticator.authenticate(None, b"secret")
+        self.authenticator.check(who)
+        self.clock.advance(0.1)
+        for error in (
+            self.refusal(None, b"secret"),
+            self.assertRaises(Unauthorized, self.authenticator.check, who),
+        ):
+            self.assertIn(
+                "the credential of jane for cluster alpha expired at 1970-01-01T00:01:40Z", str(error)
+            )
+
+    def test_revoked(self) -> None:
+        """A revoked one is refused at once, also on connections that were let in."""
+        self.issues.put(b"secret", issue())
+        who = self.authenticator.authenticate(b"secret", None)
+        self.issues.put(b"secret", issue(revoked=True))
+        self.assertIn("was revoked", str(self.refusal(b"secret", None)))
+        self.assertIn("was revoked", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
+
+    def test_gone(self) -> None:
+        """One whose cluster was removed, and with it the credential, is refused on open connections too."""
+        self.issues.put(b"secret", issue())
+        who = self.authenticator.authenticate(b"secret", None)
+        self.issues.all.clear()
+        error = self.assertRaises(Unauthorized, self.authenticator.check, who)
+        self.assertIn("withdrawn", str(error))
+
+    def test_purged(self) -> None:
+        """One that has expired so long ago that it is forgotten still says so on an open connection."""
+        self.issues.put(b"secret", issue())
+        who = self.authenticator.authenticate(b"secret", None)
+        self.issues.all.clear()
+        self.clock.advance(1000)
+        self.assertIn("expired", str(self.assertRaises(Unauthorized, self.authenticator.check, who)))
+
+    def test_clock_set_back(self) -> None:
+        """One from the future is refused, saying that the clock is wrong."""
+        self.issues.put(b"secret", evolve(issue(expires=1e9), issued=1e6))
+        self.assertIn("clock", str(self.refusal(b"secret", None)))
+
+
+class AuthorizeTests(SynchronousTestCase):
+    def test_its_cluster(self) -> None:
+        """A credential opens the cluster it is for and no other, nor Tower's own API."""
+        jane = identity(issue(groups=("tower:admins",)))
+        authorize_cluster(jane, "alpha", "u-1")
+        error = self.assertRaises(Forbidden, authorize_cluster, jane, "beta", "u-2")
+        self.assertEqual(
+            str(error), "the credential of jane is for cluster alpha and does not open cluster beta"
+        )
+        self.assertRaises(Forbidden, authorize_api, jane)
+
+    def test_same_name_again(self) -> None:
+        """Nor does it open a later cluster of the same name."""
+        error = self.assertRaises(Forbidden, authorize_cluster, identity(issue()), "alpha", "u-9")
+        self.assertIn("an earlier cluster alpha", str(error))
+
+    def test_api(self) -> None:
+        """Tower's own API is for admins with a credential for it, who are nobody in a cluster."""
+        admin = identity(issue("root", cluster="", uid="", groups=("tower:admins",)))
+        authorize_api(admin)
+        self.assertRaises(Forbidden, authorize_cluster, admin, "alpha", "u-1")
+        self.assertRaises(Forbidden, authorize_cluster, admin, "", "")
+        other = identity(issue(cluster="", uid="", groups=("dev",)))
+        self.assertIn("tower:admins", str(self.assertRaises(Forbidden, authorize_api, other)))
+
+
+class BearerTests(SynchronousTestCase):
+    def test_forms(self) -> None:
+        """The scheme's case and blanks around do not matter; other schemes hold no token."""
+        cases = [
+            (None, None),
+            (b"", None),
+            (b"Bearer", None),
+            (b"Bearer ", None),
+            (b"Basic dTpw", None),
+            (b"Bearertoken", None),
+            (b"Bearer abc", b"abc"),
+            (b"bEARER  abc \t", b"abc"),
+            (b"Bearer a b", b"a b"),
+        ]
+        for value, token in cases:
+            self.assertEqual(bearer_token(value), token, value)
+
+
+class GrantTests(SynchronousTestCase):
+    def refusal(self, user: str, groups: Iterable[str] = ()) -> str:
+        """Return the text with which the names are refused."""
+        return str(self.assertRaises(Invalid, check_grant, user, groups))
+
+    def test_ordinary(self) -> None:
+        """Names of people and groups, of any script, are granted."""
+        check_grant("jane@example.com", ["dev", "Team Ä", "oidc:ops"])
+
+    def test_reserved(self) -> None:
+        """Kubernetes', administrators' and Tower's own names are not, as user or group; the cure is told."""
+        for name in (
+            "system:admin",
+            "system:masters",
+            "system:bootstrappers:kubeadm:default-node-token",
+            "system:anything",
+            "kubeadm:cluster-admins",
+            "kube:admin",
+            "tower:admins",
+            "system:",
+        ):
+            for text in (self.refusal(name), self.refusal("jane", ["dev", name])):
+                self.assertIn(repr(name), text)
+                self.assertIn("choose another name", text)
+            self.assertIn(f"group {name!r}", text)
+        self.assertIn("leave it out", self.refusal("jane", ["system:authenticated"]))
+
+    def test_allowed(self) -> None:
+        """What a cluster's record allows is granted there, and Tower's own names nowhere."""
+        rule = SystemIdentities(["system:monitoring"])
+        check_grant("system:monitoring", ["system:monitoring"], rule)
+        self.assertRaises(Invalid, check_grant, "system:admin", [], rule)
+        every = SystemIdentities(allow_all=True)
+        check_grant("system:admin", ["kubeadm:cluster-admins"], every)
+        self.assertRaises(Invalid, check_grant, "jane", ["tower:admins"], every)
+
+    def test_cure(self) -> None:
+        """Where a cluster's record may allow a name, the error says how."""
+        for name, text in (
+            ("kube:admin", "tower cluster set beta --allow-system-identity kube:admin"),
+            ("tower:x", ""),
+        ):
+            said = str(self.assertRaises(Invalid, check_grant, name, [], NONE_ALLOWED, "beta"))
+            self.assertIn(text, said)
+            self.assertEqual("--allow-system-identity" in said, bool(text))
+            self.assertNotIn("--allow-system-identity", self.refusal(name))
+
+    def test_too_many(self) -> None:
+        """Groups are headers of every request, so there may not be any number."""
+        check_grant("jane", map(str, range(64)))
+        self.assertIn("64 at most", self.refusal("jane", map(str, range(65))))

@@ -1,0 +1,311 @@
+"""Tests for `tower.web.access.filters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credential, Credentials
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.ssh_spec import SSHSpec
+from tower.errors import Forbidden, NotFound, TowerError, Unauthorized
+from tower.kube.kubeconfig import KubeAccess
+from tower.kube.status import StatusError
+from tower.store import MemoryStore
+from tower.trust.vault import Vault
+from tower.web.access.authentication import Authenticator, Identity
+from tower.web.access.filters import FilterChain, user_chain
+from tower.web.outcome import Relay
+
+RELAY = Relay("alpha", b"/clusters/alpha")
+NOW = 1_700_000_000.0
+
+
+@define
+class FakeFields:
+    """Field lines."""
+
+    bearer: bytes | None = None
+    foreign: bytes = b""
+
+
+@define
+class FakeChannel:
+    """A connection."""
+
+    authenticated: Any = None
+    proven: int = 0
+
+    def prove(self) -> None:
+        """Count it."""
+        self.proven += 1
+
+
+@define
+class FakeRequest:
+    """What filters look at."""
+
+    fields: FakeFields = field(factory=FakeFields)
+    channel: FakeChannel = field(factory=FakeChannel)
+    certificate: bytes | None = None
+    identity: Any = None
+    audited: list[str] = field(factory=list)
+
+    def audit(self, cluster: str) -> None:
+        """Note that it was to be written down."""
+        self.audited.append(cluster)
+
+
+def request(bearer: str | None = None, **more: Any) -> FakeRequest:
+    """Return a request with a token."""
+    return FakeRequest(FakeFields(bearer.encode() if bearer else None), **more)
+
+
+class UserChainTests(SynchronousTestCase):
+    """The chain of the front door and of the clusters' ports."""
+
+    def setUp(self) -> None:
+        """Have two clusters and a user of each."""
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        clock: Any = self.clock
+        self.store = MemoryStore()
+        self.accesses = MemberCredentials(self.store, Vault(f"{self.mktemp()}.key"))
+        self.clusters = Clusters(self.store, None, clock, self.accesses)
+        self.credentials = Credentials(self.store, clock, 86400.0)
+        for name in ("alpha", "beta"):
+            self.successResultOf(self.clusters.add(name))
+        self.chain = user_chain(Authenticator(self.credentials, clock), self.clusters.get)
+        self.jane_credential, self.jane = self.issue("alpha", "jane")
+        _, self.admin = self.issue("", "root", "tower:admins")
+
+    def issue(self, cluster: str, user: str, *groups: str) -> tuple[Credential, str]:
+        """Return a new credential and its token."""
+        return self.successResultOf(self.credentials.issue_token(cluster, user, groups, 3600))
+
+    def passes(self, asked: FakeRequest, cluster: str = "alpha") -> None:
+        """Have *asked* pass."""
+        self.assertIs(self.chain(asked, cluster, lambda: RELAY), RELAY)
+
+    def refused(self, kind: type[TowerError], asked: FakeRequest, cluster: str = "alpha") -> str:
+        """Have *asked* refused, before its end is reached; return the text."""
+        with self.assertRaises(kind) as caught:
+            self.chain(asked, cluster, self.fail)
+        return str(caught.exception)
+
+    def test_passes(self) -> None:
+        """Jane gets into alpha, an admin into the API, and the request says who it is."""
+        asked = request(self.jane)
+        self.passes(asked)
+        self.assertEqual(asked.identity.user, "jane")
+        self.passes(request(self.admin), "")
+
+    def test_certificate(self) -> None:
+        """A certificate is as good as a token."""
+        made = self.credentials.register_certificate("alpha", "joe", [], 60, "3c" * 32)
+        self.successResultOf(made)
+        asked = request(certificate=b"DER")
+        self.refused(Unauthorized, asked)  # an unknown one
+
+    def test_anonymous(self) -> None:
+        """Nobody gets in without a credential, and learns how to get one."""
+        for cluster in ("alpha", "", "nope"):
+            self.assertIn("tower kubeconfig", self.refused(Unauthorized, request(), cluster))
+
+    def test_elsewhere(self) -> None:
+        """Jane's credential for alpha opens neither beta nor Tower's API; an admin's opens no cluster."""
+        self.refused(Forbidden, request(self.jane), "beta")
+        self.refused(Forbidden, request(self.jane), "")
+        self.refused(Forbidden, request(self.admin), "alpha")
+
+    def test_no_admin(self) -> None:
+        """The API is for members of tower:admins alone."""
+        _, token = self.issue("", "joe", "dev")
+        self.refused(Forbidden, request(token), "")
+
+    def test_unknown_cluster(self) -> None:
+        """Only an admin learns that there is no such cluster."""
+        self.refused(Forbidden, request(self.jane), "nope")
+        self.refused(NotFound, request(self.admin), "nope")
+
+    def test_names_of_the_system(self) -> None:
+        """Who was issued such a name in earlier times is told at each request which it is, and the cure."""
+        for user, groups, name in (
+            ("jane", ["dev", "kubeadm:cluster-admins"], "group 'kubeadm:cluster-admins'"),
+            ("jane", ["system:masters"], "group 'system:masters'"),
+            ("jane", ["tower:admins"], "group 'tower:admins'"),
+            ("system:admin", [], "user 'system:admin'"),
+            ("system:authenticated", [], "user 'system:authenticated'"),
+            ("clusterAdmin", [], "user 'clusterAdmin'"),
+        ):
+            _, token = self.issue("alpha", user, *groups)
+            asked = request(token)
+            for _ in range(2):
+                said = self.refused(Forbidden, asked)
+                self.assertIn(name, said)
+                self.assertIn("ask for a kubeconfig without it", said)
+                self.assertNotIn("--allow-system-identity", said)
+            self.assertEqual(asked.audited, ["alpha", "alpha"])
+        _, token = self.issue("alpha", "jane", "system:authenticated")
+        self.passes(request(token))
+
+    def test_names_that_a_record_allows(self) -> None:
+        """The record of a cluster of type ssh may allow some; that counts from the next request on."""
+        access = KubeAccess("https://10.0.0.1:6443", insecure=True, token="t")
+        spec = SSHSpec("core", "/keys/id", nodes=("h1:22",))
+        self.successResultOf(self.clusters.add("gamma", ssh=spec, access=access))
+        _, token = self.issue("gamma", "jane", "kube:admin")
+        asked = request(token)
+        cure = "'tower cluster set gamma --allow-system-identity kube:admin'"
+        self.assertIn(cure, self.refused(Forbidden, asked, "gamma"))
+        for allowed in (evolve(spec, allowed_identities=("kube:admin",)), evolve(spec, allow_system=True)):
+            self.change("gamma", allowed)
+            self.passes(asked, "gamma")
+        self.change("gamma", spec)
+        self.refused(Forbidden, asked, "gamma")
+
+    def change(self, name: str, spec: SSHSpec) -> None:
+        """Change how a cluster is reached."""
+        self.successResultOf(self.clusters.change(name, lambda cluster: evolve(cluster, ssh=spec)))
+
+    def test_cluster_of_the_same_name(self) -> None:
+        """A credential for a removed cluster does not open the next one of its name."""
+        asked = request(self.jane)
+        self.passes(asked)
+        self.successResultOf(self.clusters.remove("alpha"))
+        self.successResultOf(self.clusters.add("alpha"))
+        self.refused(Unauthorized, asked)
+
+    def test_disabled_cluster(self) -> None:
+        """A disabled cluster says so to its users."""
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.assertIn("disabled", self.refused(StatusError, request(self.jane)))
+        self.successResultOf(self.clusters.set_enabled("alpha", True))
+        self.passes(request(self.jane))
+
+    def test_foreign_identity(self) -> None:
+        """Headers that claim an identity are refused, in every place, even from an admin."""
+        for token, cluster in ((self.jane, "alpha"), (self.admin, "")):
+            asked = request(token)
+            asked.fields.foreign = b"Impersonate-User"
+            self.assertIn("Impersonate-User", self.refused(Forbidden, asked, cluster))
+
+    def test_proven(self) -> None:
+        """A connection is proven by a credential that is accepted, wherever it may go, and by no other."""
+        channel = FakeChannel()
+        self.refused(Unauthorized, request("towerk-wrong", channel=channel))
+        self.assertEqual(channel.proven, 0)
+        self.refused(Forbidden, request(self.jane, channel=channel), "beta")
+        self.assertEqual(channel.proven, 1)
+
+    def test_kept_alive(self) -> None:
+        """The next request of a connection is checked again: expired and revoked ones end."""
+        channel = FakeChannel()
+        self.passes(request(self.jane, channel=channel))
+        kept = channel.authenticated
+        self.assertEqual(channel.proven, 1)
+        self.passes(request(self.jane, channel=channel))
+        self.assertIs(channel.authenticated, kept)
+        self.successResultOf(self.credentials.revoke(self.jane_credential.id))
+        self.assertIn("revoked", self.refused(Unauthorized, request(self.jane, channel=channel)))
+        _, other = self.issue("alpha", "jane")
+        self.passes(request(other, channel=channel))
+        self.clock.advance(3600)
+        self.assertIn("expired", self.refused(Unauthorized, request(other, channel=channel)))
+
+    def test_another_token_on_the_same_connection(self) -> None:
+        """What a connection remembers is for the same token alone, and for none it is nothing."""
+        channel = FakeChannel()
+        self.passes(request(self.jane, channel=channel))
+        self.refused(Unauthorized, request("other", channel=channel))
+        self.refused(Unauthorized, request(None, channel=channel))
+        _, joe = self.issue("alpha", "joe")
+        asked = request(joe, channel=channel)
+        self.passes(asked)
+        self.assertEqual(asked.identity.user, "joe")
+
+
+class Later:
+    """Finds out who somebody is when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Deferred[Identity]] = []
+
+    def authenticate(self, certificate: bytes | None, bearer: bytes | None) -> Deferred[Identity]:
+        """Wait."""
+        self.waiting.append(Deferred())
+        return self.waiting[-1]
+
+    def check(self, identity: Identity) -> None:
+        """Find nothing wrong."""
+
+
+class LaterTests(SynchronousTestCase):
+    """Filters that take their time."""
+
+    def test_order(self) -> None:
+        """Filters run one after the other, each when the one before has let the request pass."""
+        seen: list[str] = []
+        waiting: list[Deferred[None]] = []
+
+        def slow(name: str) -> Callable[[Any, str], Deferred[None]]:
+            def admit(_request: Any, _cluster: str) -> Deferred[None]:
+                seen.append(name)
+                waiting.append(Deferred())
+                return waiting[-1]
+
+            return admit
+
+        def quick(_request: Any, cluster: str) -> None:
+            seen.append(cluster)
+
+        chain = FilterChain(slow("one"), quick, slow("two"))
+        result: Any = chain(request(), "alpha", lambda: RELAY)
+        self.assertEqual(seen, ["one"])
+        waiting[0].callback(None)
+        self.assertEqual(seen, ["one", "alpha", "two"])
+        self.assertNoResult(result)
+        waiting[1].callback(None)
+        self.assertIs(self.successResultOf(result), RELAY)
+
+    def test_refused_later(self) -> None:
+        """A refusal that comes late is one, and what follows is not asked."""
+        first: Deferred[None] = Deferred()
+        chain = FilterChain(lambda *_: first, lambda *_: self.fail())
+        result: Any = chain(request(), "alpha", self.fail)
+        first.errback(Failure(Forbidden("no")))
+        self.failureResultOf(result, Forbidden)
+
+    def test_end_that_takes_time(self) -> None:
+        """An end may take its time too."""
+        first: Deferred[None] = Deferred()
+        end: Deferred[Any] = Deferred()
+        result: Any = FilterChain(lambda *_: first)(request(), "alpha", lambda: end)
+        first.callback(None)
+        end.callback(RELAY)
+        self.assertIs(self.successResultOf(result), RELAY)
+
+    def test_authenticated_later(self) -> None:
+        """An authenticator may take its time; whoever goes away meanwhile cancels it."""
+        later = Later()
+        clock: Any = Clock()
+        clusters = Clusters(MemoryStore(), None, clock)
+        cluster = self.successResultOf(clusters.add("alpha"))
+        credential = Credential("c-1", "alpha", cluster.uid, "jane", (), "token", "00", 0.0, 60.0)
+        chain = user_chain(later, clusters.get)
+        asked = request("token")
+        result: Any = chain(asked, "alpha", lambda: RELAY)
+        later.waiting[0].callback(Identity("jane", (), credential))
+        self.assertIs(self.successResultOf(result), RELAY)
+        self.assertEqual(asked.identity.user, "jane")
+        other = evolve(credential, cluster_uid="other")
+        result = chain(request("token"), "alpha", self.fail)
+        later.waiting[1].callback(Identity("jane", (), other))
+        self.failureResultOf(result, Forbidden)

@@ -1,0 +1,125 @@
+"""Tests of `tower.web.access.sessions`."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.web.access.test_authentication import Issues, issue
+from tower.web.access.authentication import ANYBODY, Authenticator
+from tower.web.access.sessions import Session, Sessions
+
+
+class SessionsTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Begin with two people and nothing going on."""
+        self.clock = Clock()
+        self.issues = Issues()
+        self.authenticator = Authenticator(self.issues, self.clock)
+        self.sessions = Sessions(self.authenticator)
+        self.ended: list[tuple[str, str]] = []
+        for name in ("jane", "joe"):
+            self.issues.put(name.encode(), issue(name))
+
+    def enter(self, who: str, cluster: str = "alpha") -> Session:
+        """Let somebody in."""
+        identity = self.authenticator.authenticate(None, who.encode())
+        return self.sessions.enter(identity, cluster, lambda reason: self.ended.append((who, reason)))
+
+    def test_leave(self) -> None:
+        """What is over is not ended again, and leaves nothing behind."""
+        sessions = [self.enter("jane"), self.enter("jane"), self.enter("joe", "beta")]
+        self.assertEqual(len(self.sessions), 3)
+        for session in sessions * 2:
+            self.sessions.leave(session)
+        self.assertEqual(len(self.sessions), 0)
+        self.assertEqual(self.sessions.cut("x", credential="c-jane", cluster="beta"), 0)
+        self.assertEqual(self.ended, [])
+
+    def test_cut_credential(self) -> None:
+        """A revoked credential ends all that goes on with it, and nothing else."""
+        self.enter("jane")
+        self.enter("joe")
+        self.enter("jane", "beta")
+        self.assertEqual(self.sessions.cut("revoked", credential="c-jane"), 2)
+        self.assertEqual(self.ended, [("jane", "revoked")] * 2)
+        self.assertEqual(len(self.sessions), 1)
+
+    def test_cut_cluster(self) -> None:
+        """Hole 5: a disabled or removed cluster ends all that goes on in it, whoever it is, once."""
+        self.enter("jane")
+        self.enter("joe")
+        self.enter("jane", "beta")
+        self.assertEqual(self.sessions.cut("removed", cluster="alpha"), 2)
+        self.assertEqual(sorted(self.ended), [("jane", "removed"), ("joe", "removed")])
+        self.assertEqual(self.sessions.cut("removed", cluster="alpha", credential="c-joe"), 0)
+
+    def test_anybody(self) -> None:
+        """Who showed no credential is ended with the cluster alone."""
+        ended: list[str] = []
+        leaving, staying = (self.sessions.enter(ANYBODY, "alpha", ended.append) for _ in range(2))
+        self.assertTrue(self.sessions.leave(leaving))
+        self.clock.advance(1e9)
+        self.sessions.sweep()
+        self.assertEqual(self.sessions.cut("revoked", credential=""), 0)
+        self.assertEqual((ended, len(self.sessions)), ([], 1))
+        self.assertEqual(self.sessions.cut("removed", cluster="alpha"), 1)
+        self.assertEqual(ended, ["removed"])
+        self.assertFalse(self.sessions.leave(staying))
+
+    def test_sweep_expired(self) -> None:
+        """What expires is ended by the next sweep, with the reason; the others go on."""
+        self.issues.put(b"joe", issue("joe", expires=1000.0))
+        for who in ("jane", "jane", "joe"):
+            self.enter(who)
+        self.clock.advance(99)
+        self.sessions.sweep()
+        self.assertEqual(self.ended, [])
+        self.clock.advance(1)
+        self.sessions.sweep()
+        self.assertEqual([who for who, _ in self.ended], ["jane", "jane"])
+        self.assertIn("expired", self.ended[0][1])
+        self.assertEqual(len(self.sessions), 1)
+
+    def test_sweep_revoked(self) -> None:
+        """A sweep finds what was revoked or removed in the store, too."""
+        self.enter("jane")
+        self.enter("joe")
+        self.issues.put(b"jane", issue("jane", revoked=True))
+        self.sessions.sweep()
+        self.assertEqual([who for who, _ in self.ended], ["jane"])
+        self.issues.all.clear()
+        self.sessions.sweep()
+        self.assertEqual([who for who, _ in self.ended], ["jane", "joe"])
+
+    def test_one_that_cannot_be_ended(self) -> None:
+        """An error while one is ended is logged, and the others are ended all the same."""
+
+        def broken(reason: str) -> None:
+            raise RuntimeError
+
+        identity = self.authenticator.authenticate(None, b"jane")
+        self.sessions.enter(identity, "alpha", broken)
+        self.enter("jane")
+        self.enter("joe")
+        self.clock.advance(100)
+        self.sessions.sweep()
+        self.assertEqual(sorted(who for who, _ in self.ended), ["jane", "joe"])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertEqual(len(self.sessions), 0)
+
+    def test_ending_ends_others(self) -> None:
+        """Ending one may end another, or begin a new one, while a cut goes on."""
+        identity = self.authenticator.authenticate(None, b"jane")
+        others: list[Session] = []
+        chained: list[str] = []
+
+        def chain(reason: str) -> None:
+            chained.append(reason)
+            for other in others:
+                self.sessions.leave(other)
+            self.enter("joe")
+
+        others += [self.sessions.enter(identity, "alpha", chain) for _ in range(3)]
+        self.assertEqual(self.sessions.cut("removed", cluster="alpha"), 1)
+        self.assertEqual((chained, self.ended, len(self.sessions)), (["removed"], [], 1))

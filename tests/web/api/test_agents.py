@@ -1,0 +1,118 @@
+"""Tests for `tower.web.api.agents`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.fakes.api import BASE, TABLE, ApiTestCase, FakeTunnel
+from tests.fakes.certificates import NOW
+from tower.clusters.cluster import timestamp
+from tower.clusters.v1_tokens import id_of_token
+
+AGENTS = f"{BASE}/clusters/alpha/agents"
+FINGERPRINT = "SHA256:a/b+c"
+
+
+class AgentTests(ApiTestCase):
+    """Agents."""
+
+    def setUp(self) -> None:
+        """Enrol one agent."""
+        super().setUp()
+        self.add("alpha")
+        token = self.successResultOf(self.tokens.mint("alpha"))
+        self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
+
+    def test_list(self) -> None:
+        """Enrolled keys with their live tunnels."""
+        for number in range(2):
+            tunnel: Any = FakeTunnel("alpha", FINGERPRINT, peer=f"192.0.2.{number}:1")
+            self.tunnels.add(tunnel)
+        (agent,) = self.get(AGENTS)["items"]
+        self.assertEqual(agent["metadata"]["name"], FINGERPRINT)
+        self.assertEqual(
+            [tunnel["address"] for tunnel in agent["status"]["tunnels"]], ["192.0.2.0:1", "192.0.2.1:1"]
+        )
+        rows = self.get(AGENTS, accept=TABLE)["rows"]
+        self.assertEqual(rows[1]["cells"][0], FINGERPRINT)
+        self.assertEqual(rows[1]["cells"][2:], ["192.0.2.1:1", timestamp(NOW), "1.2.3", "4.2ms", "tower-v2"])
+
+    def test_without_tunnel(self) -> None:
+        """A key without a tunnel has a row too."""
+        (row,) = self.get(AGENTS, accept=TABLE)["rows"]
+        self.assertEqual(row["cells"], [FINGERPRINT, timestamp(NOW), "", "", "", "", "tower-v2"])
+
+    def test_one(self) -> None:
+        """One agent, its fingerprint written for a path."""
+        agent = self.get(f"{AGENTS}/SHA256:a_b-c")
+        self.assertEqual((agent["kind"], agent["metadata"]["name"]), ("Agent", FINGERPRINT))
+
+    def test_revoke(self) -> None:
+        """A revoked key is gone; revoking it again says so."""
+        self.ask("DELETE", f"{AGENTS}/SHA256:a_b-c")
+        self.assertEqual(self.get(AGENTS)["items"], [])
+        self.assertFalse(self.tokens.is_enrolled("alpha", FINGERPRINT))
+        refusal = self.refused(404, "DELETE", f"{AGENTS}/SHA256:a_b-c")
+        self.assertEqual(refusal.details["kind"], "agents")
+
+    def test_other_methods(self) -> None:
+        """Agents are not made here."""
+        self.refused(405, "POST", AGENTS, {})
+        self.refused(404, "GET", f"{AGENTS}/a/b")
+
+
+class OldAgentTests(ApiTestCase):
+    """Agents of kubesphere-v1, which are known by their token."""
+
+    def setUp(self) -> None:
+        """Have two tokens, and two live tunnels by the first."""
+        super().setUp()
+        self.add("alpha")
+        self.old, self.other = (
+            id_of_token(self.successResultOf(self.v1_tokens.mint("alpha"))) for _ in range(2)
+        )
+        for number in range(2):
+            peer = f"192.0.2.{number}:1"
+            self.tunnels.add(FakeTunnel("alpha", self.old, peer=peer, protocol="kubesphere-v1"))
+
+    def test_list(self) -> None:
+        """A token is listed with the tunnels of all agents that sent it."""
+        agents = {agent["metadata"]["name"]: agent for agent in self.get(AGENTS)["items"]}
+        self.assertEqual(set(agents), {self.old, self.other})
+        self.assertEqual(agents[self.old]["spec"], {"cluster": "alpha", "protocol": "kubesphere-v1"})
+        self.assertEqual(
+            [(tunnel["address"], tunnel["protocol"]) for tunnel in agents[self.old]["status"]["tunnels"]],
+            [("192.0.2.0:1", "kubesphere-v1"), ("192.0.2.1:1", "kubesphere-v1")],
+        )
+        self.assertEqual(agents[self.other]["status"]["tunnels"], [])
+
+    def test_table(self) -> None:
+        """The table has a row for each tunnel, and one for a token without any, and names the protocol."""
+        rows = [row["cells"] for row in self.get(AGENTS, accept=TABLE)["rows"]]
+        self.assertEqual(sorted(row[0] for row in rows), sorted([self.old, self.old, self.other]))
+        self.assertEqual({row[-1] for row in rows}, {"kubesphere-v1"})
+
+    def test_beside_keys(self) -> None:
+        """Keys and tokens of one cluster stand beside each other."""
+        token = self.successResultOf(self.tokens.mint("alpha"))
+        self.successResultOf(self.tokens.enrol("alpha", token, FINGERPRINT, b"blob"))
+        protocols = {
+            agent["metadata"]["name"]: agent["spec"]["protocol"] for agent in self.get(AGENTS)["items"]
+        }
+        self.assertEqual(
+            protocols,
+            {FINGERPRINT: "tower-v2", self.old: "kubesphere-v1", self.other: "kubesphere-v1"},
+        )
+
+    def test_revoke(self) -> None:
+        """A token that is revoked lets nobody in any more; the other one does."""
+        self.ask("DELETE", f"{AGENTS}/{self.old}")
+        self.assertEqual([agent["metadata"]["name"] for agent in self.get(AGENTS)["items"]], [self.other])
+        self.assertIsNotNone(self.v1_tokens.refusal("alpha", self.old))
+        self.assertIsNone(self.v1_tokens.refusal("alpha", self.other))
+        self.refused(404, "DELETE", f"{AGENTS}/{self.old}")
+
+    def test_no_token_is_shown(self) -> None:
+        """What is listed is not what lets anybody in."""
+        token = self.successResultOf(self.v1_tokens.mint("alpha"))
+        self.assertNotIn(token, str(self.get(AGENTS)))

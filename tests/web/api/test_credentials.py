@@ -1,0 +1,67 @@
+"""Tests for `tower.web.api.credentials`."""
+
+from __future__ import annotations
+
+from tests.fakes.api import BASE, TABLE, ApiTestCase
+
+
+class CredentialTests(ApiTestCase):
+    """Credentials."""
+
+    path = f"{BASE}/credentials"
+
+    def issue(self, cluster: str, user: str, ttl: float = 3600.0) -> str:
+        """Return the id of a new credential."""
+        credential, _ = self.successResultOf(self.credentials.issue_token(cluster, user, ["dev"], ttl))
+        self.clock.advance(1)
+        return str(credential.id)
+
+    def test_list(self) -> None:
+        """What still opens something, the oldest first; selected by cluster and user."""
+        self.add("alpha")
+        short = self.issue("alpha", "joe", 60)
+        first, second = self.issue("alpha", "jane"), self.issue("", "admin")
+        self.clock.advance(60)
+        names = [item["metadata"]["name"] for item in self.get(self.path)["items"]]
+        self.assertEqual(names, [first, second])
+        self.assertNotIn(short, names)
+        for selector in ("spec.cluster=alpha", "spec.user=jane", f"metadata.name={first}"):
+            (item,) = self.get(self.path, fieldSelector=selector)["items"]
+            self.assertEqual(item["spec"]["user"], "jane")
+        self.assertEqual(self.get(self.path, labelSelector="a=b")["items"], [])
+        rows = self.get(self.path, accept=TABLE)["rows"]
+        self.assertEqual(rows[0]["cells"][1:5], ["alpha", "jane", "dev", "token"])
+        self.assertIn("left)", rows[0]["cells"][5])
+        (row, _) = self.get(self.path, accept=TABLE, includeObject="Object")["rows"]
+        self.assertEqual(row["object"]["spec"]["user"], "jane")
+        self.assertEqual(rows[1]["cells"][1], "(Tower's API)")
+
+    def test_no_secrets(self) -> None:
+        """No object holds a token or a digest."""
+        credential, token = self.successResultOf(self.credentials.issue_token("", "admin", [], 60))
+        text = str(self.get(self.path)) + str(self.get(f"{self.path}/{credential.id}"))
+        self.assertNotIn(token, text)
+        self.assertNotIn(credential.digest, text)
+
+    def test_revoke(self) -> None:
+        """A revoked one is gone from view, so that `kubectl delete` finds its end."""
+        name = self.issue("", "admin")
+        self.ask("DELETE", f"{self.path}/{name}")
+        self.assertEqual(self.get(self.path)["items"], [])
+        self.refused(404, "GET", f"{self.path}/{name}")
+        self.refused(404, "DELETE", f"{self.path}/{name}")
+        credential = self.credentials.get(name)
+        assert credential is not None
+        self.assertTrue(credential.revoked)
+
+    def test_one_as_table(self) -> None:
+        """One credential as a table."""
+        name = self.issue("", "admin")
+        (row,) = self.get(f"{self.path}/{name}", accept=TABLE)["rows"]
+        self.assertEqual(row["cells"][0], name)
+
+    def test_other_methods(self) -> None:
+        """Credentials are not made or watched here."""
+        self.refused(405, "POST", self.path, {})
+        self.refused(405, "GET", self.path, watch="1")
+        self.refused(404, "GET", f"{self.path}/a/b")

@@ -1,0 +1,62 @@
+"""Tests for `tower.web.api.discovery`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.web.api import discovery
+
+NEWEST = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+)
+MIDDLE = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+
+
+class DiscoveryTests(SynchronousTestCase):
+    """The documents that kubectl reads first."""
+
+    def test_plain(self) -> None:
+        """A client that asks for plain JSON gets lists of groups."""
+        media, body = discovery.api_groups("application/json, */*")
+        self.assertEqual(media, "application/json")
+        self.assertEqual(body["kind"], "APIGroupList")
+        self.assertEqual([group["name"] for group in body["groups"]], ["cluster.kubesphere.io"])
+        media, body = discovery.api_versions("")
+        self.assertEqual((media, body["kind"], body["versions"]), ("application/json", "APIVersions", []))
+
+    def test_aggregated(self) -> None:
+        """Newer clients get everything in one answer, in the version they know, under its own media type."""
+        for accept, version in ((NEWEST, "v2"), (MIDDLE, "v2beta1")):
+            media, body = discovery.api_groups(accept)
+            self.assertIn(f"v={version};", media)
+            self.assertEqual(body["apiVersion"], f"apidiscovery.k8s.io/{version}")
+            (group,) = body["items"]
+            (entry,) = group["versions"]
+            self.assertEqual(
+                [r["resource"] for r in entry["resources"]], ["clusters", "kubeconfigs", "credentials"]
+            )
+            self.assertEqual(
+                [s["subresource"] for s in entry["resources"][0]["subresources"]],
+                ["agents", "jointokens", "kubeconfigs", "nodes", "hostkeys"],
+            )
+            media, body = discovery.api_versions(accept)
+            self.assertEqual((body["apiVersion"], body["items"]), (f"apidiscovery.k8s.io/{version}", []))
+
+    def test_resources(self) -> None:
+        """Every resource is cluster-scoped and names its verbs."""
+        body = discovery.api_resources()
+        self.assertEqual(body["groupVersion"], "cluster.kubesphere.io/v1alpha1")
+        verbs = {resource["name"]: resource["verbs"] for resource in body["resources"]}
+        self.assertEqual(verbs["clusters"], ["create", "delete", "get", "list", "patch", "watch"])
+        self.assertEqual(verbs["clusters/jointokens"], ["create"])
+        self.assertFalse(any(resource["namespaced"] for resource in body["resources"]))
+
+    def test_version_is_semantic(self) -> None:
+        """Python's release numbers become semantic versions, which clients insist on."""
+        self.assertEqual(discovery.git_version("1.2.3"), "v1.2.3")
+        self.assertEqual(discovery.git_version("1.0.0.dev0"), "v1.0.0-dev.0")
+        self.assertEqual(discovery.git_version("2.0.0rc1+local"), "v2.0.0-rc.1")
+        self.assertRaises(ValueError, discovery.git_version, "yesterday")
+        info = discovery.version_info()
+        self.assertTrue(info["gitVersion"].startswith(f"v{info['major']}.{info['minor']}."))

@@ -1,0 +1,258 @@
+"""Tests for what lets others in: `tower.web.api.issuer` and the resources on it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from tests.fakes.api import BASE, HOST_KEY, ApiTestCase, decoded
+from tests.fakes.certificates import NOW
+from tower.clusters.cluster import timestamp
+from tower.web.api.issuer import Published
+from tower.web.outcome import Response
+
+CLUSTERS = f"{BASE}/clusters"
+TOKENS = f"{CLUSTERS}/alpha/jointokens"
+KUBECONFIGS = f"{CLUSTERS}/alpha/kubeconfigs"
+JANE = {"spec": {"user": "jane", "groups": ["dev", "qa"]}}
+
+
+class JoinTokenTests(ApiTestCase):
+    """Join tokens."""
+
+    def test_mint(self) -> None:
+        """The answer has all that an agent needs, and the token is good."""
+        self.add("alpha")
+        outcome = self.ask("POST", TOKENS, {"spec": {"ttl": "2h", "uses": 2}})
+        assert isinstance(outcome, Response)
+        self.assertEqual((outcome.code, dict(outcome.headers)[b"Cache-Control"]), (201, b"no-store"))
+        status = decoded(outcome)["status"]
+        self.assertEqual(status["proxyServer"], "wss://tower.example.org:8443")
+        self.assertEqual(status["hostKeys"], [HOST_KEY])
+        self.assertEqual(status["caHash"], self.serving.hash)
+        self.assertEqual(status["expirationTimestamp"], timestamp(NOW + 7200))
+        for key in ("one", "two"):
+            self.successResultOf(self.tokens.enrol("alpha", status["token"], key, b"blob"))
+
+    def test_secret_is_in_no_repr(self) -> None:
+        """Neither the answer nor the invitation shows the token when it is logged."""
+        self.add("alpha")
+        outcome = self.ask("POST", TOKENS, {})
+        self.assertNotIn(decoded(outcome)["status"]["token"], repr(outcome))
+
+    def test_refused(self) -> None:
+        """Each value that makes no sense is named with what would."""
+        self.add("alpha")
+        for spec, text in (
+            ({"ttl": "soon"}, "'soon'"),
+            ({"ttl": 5}, "5"),
+            ({"ttl": "31d"}, "30d at most"),
+            ({"ttl": "0"}, "more than 0"),
+            ({"uses": 0}, "uses 0"),
+            ({"uses": True}, "spec.uses"),
+            ({"frob": 1}, "ttl, uses"),
+            ({"protocol": "v3"}, "v2 or v1"),
+            ({"token": "t" * 16}, "protocol v1"),
+            ([1], "spec"),
+        ):
+            refusal = self.refused(422, "POST", TOKENS, {"spec": spec})
+            self.assertIn(text, str(refusal))
+        self.refused(400, "POST", TOKENS, {"kind": "Pod"})
+        self.refused(400, "POST", TOKENS, {}, dryRun="All")
+        self.refused(405, "GET", TOKENS)
+        self.refused(404, "POST", f"{TOKENS}/x", {})
+        self.assertEqual(dict(self.store.snapshot("jointokens")), {})
+
+    def test_no_cluster(self) -> None:
+        """Without the cluster there is no token."""
+        self.assertEqual(self.refused(404, "POST", TOKENS, {}).details["kind"], "clusters")
+
+
+class V1JoinTokenTests(ApiTestCase):
+    """Tokens for agents of kubesphere-v1."""
+
+    def setUp(self) -> None:
+        """Have one cluster."""
+        super().setUp()
+        self.add("alpha")
+
+    def test_mint(self) -> None:
+        """The answer has all that such an agent can use, and the token is good."""
+        outcome = self.ask("POST", TOKENS, {"spec": {"protocol": "v1"}})
+        assert isinstance(outcome, Response)
+        self.assertEqual((outcome.code, dict(outcome.headers)[b"Cache-Control"]), (201, b"no-store"))
+        status = decoded(outcome)["status"]
+        self.assertEqual(self.v1_tokens.check("alpha", status["token"]), status["agent"])
+        self.assertEqual(status["proxyServer"], "http://tower.example.org:8080")
+        self.assertEqual(status["secureProxyServer"], "https://tower.example.org:8443")
+        self.assertEqual(status["certificateAuthority"].encode(), self.serving.pem)
+        self.assertNotIn(status["token"], repr(outcome))
+
+    def test_import(self) -> None:
+        """A token that agents have is taken over."""
+        status = decoded(self.ask("POST", TOKENS, {"spec": {"protocol": "v1", "token": "0f" * 32}}))["status"]
+        self.assertEqual(status["token"], "0f" * 32)
+        self.assertEqual(self.v1_tokens.check("alpha", "0f" * 32), status["agent"])
+
+    def test_disabled(self) -> None:
+        """A cluster may get its tokens before it is enabled."""
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        status = decoded(self.ask("POST", TOKENS, {"spec": {"protocol": "v1"}}))["status"]
+        self.successResultOf(self.clusters.set_enabled("alpha", True))
+        self.v1_tokens.check("alpha", status["token"])
+
+    def test_refused(self) -> None:
+        """What makes no sense for such agents is named; no token is in the text, and none is made."""
+        for spec, text in (
+            ({"ttl": "1h"}, "spec.ttl"),
+            ({"uses": 1}, "spec.uses"),
+            ({"token": 5}, "spec.token"),
+            ({"token": "s3cr3t"}, "16 to 1024"),
+            ({"token": "s3cr3t s3cr3t s3cr3t"}, "one word"),
+        ):
+            refusal = self.refused(422, "POST", TOKENS, {"spec": {"protocol": "v1", **spec}})
+            self.assertIn(text, str(refusal))
+            self.assertNotIn("s3cr3t", str(refusal))
+        self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
+        missing = f"{CLUSTERS}/beta/jointokens"
+        self.refused(404, "POST", missing, {"spec": {"protocol": "v1"}})
+
+
+class OwnAgentsOnlyTests(ApiTestCase):
+    """A proxy that lets no old agents in."""
+
+    lets_old_agents_in = False
+
+    def test_refused(self) -> None:
+        """It makes no token that would be good for nothing, and names the flag."""
+        self.add("alpha")
+        refusal = self.refused(422, "POST", TOKENS, {"spec": {"protocol": "v1"}})
+        self.assertIn("--require-v2", str(refusal))
+        self.assertEqual(dict(self.store.snapshot("v1tokens")), {})
+
+
+class UnpublishedTests(ApiTestCase):
+    """A proxy on all addresses that nobody gave a name."""
+
+    published = Published("0.0.0.0", None, 8443, 8080)
+
+    def test_names_the_flag(self) -> None:
+        """Neither joins nor kubeconfigs, but the flag to give."""
+        self.add("alpha")
+        for path, body in ((TOKENS, {}), (TOKENS, {"spec": {"protocol": "v1"}}), (KUBECONFIGS, JANE)):
+            refusal = self.refused(422, "POST", path, body)
+            self.assertIn("--publish-service-address", str(refusal))
+        for kind in ("jointokens", "v1tokens", "credentials"):
+            self.assertEqual(dict(self.store.snapshot(kind)), {})
+
+
+class AddressTests(ApiTestCase):
+    """Where others reach the proxy."""
+
+    def test_authority(self) -> None:
+        """A published address goes before the one listened on; IPv6 stands in brackets."""
+        self.assertEqual(Published("10.0.0.1", None, 8443, 8080).authority(), "10.0.0.1:8443")
+        self.assertEqual(Published("10.0.0.1", "t.example", 8443, 8080).authority(6001), "t.example:6001")
+        self.assertEqual(
+            Published("fd00::1", None, 443, 80).cluster_url("a"), "https://[fd00::1]:443/clusters/a"
+        )
+        self.assertFalse(Published("::", None, 443, 80).is_known)
+
+
+class KubeconfigTests(ApiTestCase):
+    """Kubeconfigs."""
+
+    def issue(self, **spec: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the status of an answer, and the kubeconfig in it."""
+        answer = decoded(self.ask("POST", KUBECONFIGS, {"spec": {**JANE["spec"], **spec}}))
+        return answer["status"], yaml.safe_load(answer["status"]["kubeconfig"])
+
+    def test_certificate(self) -> None:
+        """By default it holds a certificate that is known as jane's, for alpha, for 8 h."""
+        cluster = self.add("alpha")
+        status, config = self.issue()
+        pem = base64.b64decode(config["users"][0]["user"]["client-certificate-data"])
+        digest = x509.load_pem_x509_certificate(pem).fingerprint(hashes.SHA256()).hex()
+        credential = self.credentials.find(digest)
+        assert credential is not None
+        self.assertEqual((credential.id, credential.cluster_uid), (status["credential"], cluster.uid))
+        self.assertEqual((credential.user, credential.groups), ("jane", ("dev", "qa")))
+        self.assertEqual(status["expirationTimestamp"], timestamp(NOW + 8 * 3600))
+        self.assertEqual(
+            config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443/clusters/alpha"
+        )
+
+    def test_token_by_port(self) -> None:
+        """A token, and the cluster's own port."""
+        self.add("alpha")
+        status, config = self.issue(via="port", auth="token", ttl="30m")
+        token = config["users"][0]["user"]["token"]
+        credential = self.credentials.find(hashlib.sha256(token.encode()).hexdigest())
+        assert credential is not None
+        self.assertEqual(credential.id, status["credential"])
+        self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:6000")
+
+    def test_refused(self) -> None:
+        """Reserved names, unknown ways, a life too long: named, and nothing is issued."""
+        self.add("alpha")
+        for spec, text in (
+            ({"user": "system:admin"}, "system:"),
+            ({"groups": ["tower:admins"]}, "tower:"),
+            ({"groups": ["dev", "kubeadm:cluster-admins"]}, "group 'kubeadm:cluster-admins'"),
+            ({"groups": ["system:authenticated"]}, "leave it out"),
+            ({"groups": "dev"}, "spec.groups"),
+            ({"user": ""}, "spec.user"),
+            ({"via": "tunnel"}, "front-door or port"),
+            ({"auth": "password"}, "cert or token"),
+            ({"ttl": "2d"}, "--max-credential-ttl is 1d"),
+            ({"ttl": "1"}, "'1'"),
+        ):
+            refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], **spec}})
+            self.assertIn(text, str(refusal))
+        self.assertEqual(dict(self.store.snapshot("credentials")), {})
+
+
+class AdminKubeconfigTests(ApiTestCase):
+    """Kubeconfigs for Tower's own API."""
+
+    path = f"{BASE}/kubeconfigs"
+
+    def test_issue(self) -> None:
+        """It is an administrator's, for no cluster, at the front door."""
+        answer = decoded(self.ask("POST", self.path, {"spec": {"user": "ops", "auth": "token", "ttl": "1h"}}))
+        config = yaml.safe_load(answer["status"]["kubeconfig"])
+        self.assertEqual(config["clusters"][0]["cluster"]["server"], "https://tower.example.org:8443")
+        self.assertEqual(config["current-context"], "ops@tower")
+        token = config["users"][0]["user"]["token"]
+        credential = self.credentials.find(hashlib.sha256(token.encode()).hexdigest())
+        assert credential is not None
+        self.assertEqual((credential.cluster, credential.groups), ("", ("tower:admins",)))
+        self.assertEqual(credential.expires, NOW + 3600)
+
+    def test_refused(self) -> None:
+        """Reserved names, and what is for clusters alone."""
+        for spec in (
+            {"user": "tower:x"},
+            {"user": "ops", "groups": ["dev"]},
+            {"user": "ops", "via": "port"},
+            {},
+        ):
+            self.refused(422, "POST", self.path, {"spec": spec})
+        self.refused(405, "GET", self.path)
+
+
+class WithoutPortsTests(ApiTestCase):
+    """A proxy that gives no ports to clusters."""
+
+    ports = None
+
+    def test_no_port(self) -> None:
+        """The other way is named."""
+        self.add("alpha")
+        refusal = self.refused(422, "POST", KUBECONFIGS, {"spec": {**JANE["spec"], "via": "port"}})
+        self.assertIn("--via front-door", str(refusal))

@@ -1,0 +1,61 @@
+"""Tests for `tower.web.api.selectors`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.web.api.selectors import BadSelector, parse_fields, parse_labels, read_fields
+
+PROD = {"env": "prod", "example.com/team": "a"}
+
+
+class LabelTests(SynchronousTestCase):
+    """`parse_labels` reads what kubectl -l takes."""
+
+    def test_shapes(self) -> None:
+        """Each operator, true and false."""
+        for selector, expected in (
+            ("env=prod", True),
+            ("env==prod", True),
+            ("env=test", False),
+            ("env!=test", True),
+            ("other!=x", True),
+            ("env in (prod, test)", True),
+            ("env notin (prod,test)", False),
+            ("env", True),
+            ("!env", False),
+            ("! other", True),
+            ("env=prod,example.com/team=a", True),
+            (" env in (prod) , example.com/team != b ", True),
+            ("env=prod,other", False),
+            ("", True),
+        ):
+            got = all(holds(PROD) for holds in parse_labels(selector))
+            self.assertEqual(got, expected, selector)
+
+    def test_unreadable(self) -> None:
+        """What cannot be read is refused, never passed over."""
+        for selector in ("env=a b", "env in prod", "=x", ",", "env=prod,,", "env in (a", "env > 3"):
+            self.assertRaises(BadSelector, parse_labels, selector)
+
+
+class FieldTests(SynchronousTestCase):
+    """`parse_fields` reads what kubectl --field-selector takes."""
+
+    fields = {"metadata.name": lambda item: str(item["metadata"]["name"])}
+
+    def test_name(self) -> None:
+        """The name can be selected by, for and against."""
+        values = read_fields({"metadata": {"name": "alpha"}}, self.fields)
+        for selector, expected in (
+            ("metadata.name=alpha", True),
+            ("metadata.name!=alpha", False),
+            ("", True),
+        ):
+            got = all(holds(values) for holds in parse_fields(selector, self.fields))
+            self.assertEqual(got, expected, selector)
+
+    def test_others(self) -> None:
+        """Another field, or a shape that is none, is refused."""
+        for selector in ("spec.enable=true", "metadata.name", "metadata.name in (alpha)"):
+            self.assertRaises(BadSelector, parse_fields, selector, self.fields)

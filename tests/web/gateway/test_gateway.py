@@ -1,0 +1,343 @@
+"""Tests for `tower.web.gateway.gateway` and `tower.web.gateway.http_channel`: connections, deadlines, and their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.gateway import FakeUser, Kit, get, ok
+from tests.fakes.pipes import FakePipe
+from tower.net.budget import Budget
+from tower.net.connection_slots import Slots
+from tower.net.pipes import Pipe
+from tower.web.gateway.http_channel import HTTPChannel
+from tower.web.gateway.request import Request
+from tower.web.outcome import HandOver, Outcome, Response
+
+
+def hello(request: Request) -> Outcome:
+    """Answer at once."""
+    return Response(200, b"hello", ((b"Content-Type", b"text/plain"),))
+
+
+def known(router: Callable[[Request], Outcome]) -> Callable[[Request], Outcome]:
+    """Return *router*, whose users show a valid credential."""
+
+    def route(request: Request) -> Outcome:
+        request.channel.prove()
+        return router(request)
+
+    return route
+
+
+class HeadTests(SynchronousTestCase):
+    """Heads that come in pieces, too late, too long or broken."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Return what a user gets who sends *data*; his connection is closed then."""
+        kit = Kit()
+        kit.user.deliver(data)
+        self.assertTrue(kit.user.closing, data[:80])
+        self.assertEqual(kit.tunnel.pipes, [])
+        self.assertEqual(kit.requests, [])
+        return kit.user.taken()
+
+    def test_any_split(self) -> None:
+        """Two requests are served however the stream was cut."""
+        wire = get(b"/1") + get(b"/2", b"Content-Length: 3", method=b"POST", body=b"abc")
+        for cut in range(len(wire)):
+            kit = Kit(hello)
+            kit.user.deliver(wire[:cut])
+            kit.user.deliver(wire[cut:])
+            kit.take_turns()
+            self.assertEqual([request.target for request in kit.requests], [b"/1", b"/2"])
+
+    def test_byte_by_byte(self) -> None:
+        """The same one byte at a time, an empty line before each request forgiven."""
+        kit = Kit(hello)
+        for value in (b"\r\n" + get(b"/1")) * 2:
+            kit.user.deliver(bytes((value,)))
+        self.assertEqual([request.target for request in kit.requests], [b"/1", b"/1"])
+
+    def test_shapes(self) -> None:
+        """What is not plain HTTP/1.1 is answered with its status and the end of the connection."""
+        for wire, status in (
+            (b"GET / HTTP/1.1\r\n\r\n", b"400"),
+            (b"GET / HTTP/1.1\nHost: a\n\n", b"400"),
+            (b"\x16\x03\x01\x02\0\r\n\r\n", b"400"),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"400"),
+            (get(b"/", b"Content-Length: 1", b"Transfer-Encoding: chunked"), b"400"),
+            (get(b"/clusters/alpha/../beta"), b"400"),
+            (get(b"/", b"Transfer-Encoding: gzip"), b"501"),
+            (get(b"/", b"Expect: much"), b"417"),
+            (get(b"/", b"Transfer-Encoding: chunked", body=b"zz\r\n"), b"400"),
+            (b"GET /" + b"a" * 65_536, b"431"),
+            (get(b"/", b"A: " + b"a" * 65_536), b"431"),
+        ):
+            answer = self.answer(wire)
+            self.assertTrue(answer.startswith(b"HTTP/1.1 " + status), (wire[:60], answer))
+            self.assertIn(b"\r\nConnection: close\r\n", answer)
+            self.assertIn(b'"kind": "Status"', answer)
+
+    def test_nothing_behind_a_bad_head(self) -> None:
+        """What follows a refused head is not looked at."""
+        kit = Kit(hello)
+        kit.user.deliver(get(b"/..") + get())
+        kit.user.deliver(get())
+        self.assertEqual(kit.requests, [])
+
+    def test_shapes_in_pieces(self) -> None:
+        """A head that came in pieces is refused as soon as it cannot become a good one."""
+        for first, second, status in (
+            (b"GET / HTTP/1.1\r\nA: ", b"a" * 65_536, b"431"),
+            (b"GET / HTTP/1.1\r", b"\nHost: a\n", b"400"),
+            (b"GET / HTTP/1.1", b"\nHost: a", b"400"),
+        ):
+            kit = Kit()
+            kit.user.deliver(first)
+            self.assertFalse(kit.user.closing)
+            kit.user.deliver(second)
+            self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 " + status))
+            self.assertTrue(kit.user.closing)
+
+    def test_slow_head(self) -> None:
+        """A head has 10 s from its first byte, however often another byte comes."""
+        kit = Kit(hello)
+        kit.user.deliver(get())
+        kit.user.taken()
+        kit.sweep(60)
+        for value in get()[:10]:
+            kit.user.deliver(bytes((value,)))
+            kit.sweep(1)
+        self.assertEqual(kit.user.taken(), b"")
+        kit.sweep(1)
+        self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 408 "))
+        self.assertTrue(kit.user.closing)
+
+    def test_silence(self) -> None:
+        """A connection may be idle for two minutes between requests, and half a minute before the first."""
+        kit = Kit(hello)
+        kit.sweep(30)
+        self.assertFalse(kit.user.closing)
+        kit.sweep(1)
+        self.assertTrue(kit.user.closing)
+        kit = Kit(hello)
+        kit.user.deliver(get())
+        kit.sweep(120)
+        self.assertFalse(kit.user.closing)
+        kit.sweep(1)
+        self.assertTrue(kit.user.closing)
+
+    def test_user_who_takes_nothing(self) -> None:
+        """A user who does not read gets a long time, and no 408 for what he pipelined."""
+        kit = Kit(known(hello))
+        kit.user.full = True
+        kit.user.deliver(get() + get())
+        kit.sweep(3600)
+        self.assertEqual(len(kit.requests), 1)
+        self.assertFalse(kit.user.aborted)
+        kit.sweep(1)
+        self.assertTrue(kit.user.aborted)
+
+
+class ConnectionTests(SynchronousTestCase):
+    """Connections as a whole."""
+
+    def test_slot(self) -> None:
+        """A slot is kept by whoever has authenticated, not by whoever was let in without."""
+        for authenticated, proven in ((None, False), (("token", "jane"), True)):
+            kit = Kit()
+            kit.user.slot = slot = Slots(kit.clock).take(None)  # type: ignore[attr-defined]
+            assert slot is not None
+            channel = cast(HTTPChannel, kit.user.receiver)
+            channel.authenticated = authenticated
+            kit.user.deliver(get())
+            self.assertEqual((len(kit.sessions.inside), slot.proven), (1, proven))
+
+    def test_stopping(self) -> None:
+        """A gateway that is stopping takes no more connections."""
+        kit = Kit(hello)
+        kit.gateway.stop(1)
+        self.assertIsNone(kit.gateway.accept(FakeUser()))
+
+    def test_half_close(self) -> None:
+        """A user who has said all he wants gets what was answered already."""
+        kit = Kit(hello)
+        kit.user.deliver(get())
+        kit.user.end()
+        self.assertTrue(kit.user.closing)
+        self.assertIn(b"hello", kit.user.taken())
+
+    def test_full_user_with_many_requests(self) -> None:
+        """Answers made here wait, one at a time, for a user who does not read."""
+        kit = Kit(hello)
+        kit.user.full = True
+        kit.user.deliver(get() * 3)
+        self.assertEqual(len(kit.requests), 1)
+        kit.user.deliver(get())
+        kit.user.receiver.drained()
+        self.assertEqual(len(kit.requests), 2)
+        kit.user.drain()
+        kit.take_turns()
+        self.assertEqual(len(kit.requests), 4)
+
+    def test_thousands_at_once(self) -> None:
+        """Pipelined requests with instant answers do not exhaust the stack."""
+        for router in (hello, known(hello)):
+            kit = Kit(router)
+            kit.user.deliver(get() * 3000)
+            kit.take_turns()
+            self.assertEqual(len(kit.requests), 3000)
+
+    def test_stop_idle(self) -> None:
+        """Stopping closes idle connections at once and takes no new ones."""
+        kit = Kit(hello)
+        stopped = kit.gateway.stop(5.0)
+        self.assertTrue(kit.user.closing)
+        self.assertNoResult(stopped)
+        kit.user.lose()
+        self.successResultOf(stopped)
+        self.assertIsNone(kit.gateway.accept(FakeUser()))
+        self.assertEqual(kit.clock.getDelayedCalls(), [])
+
+    def test_stop_busy(self) -> None:
+        """An answer under way is finished, with a word that it is the last."""
+        kit = Kit()
+        kit.user.deliver(get())
+        stopped = kit.gateway.stop(5.0)
+        self.assertFalse(kit.user.closing)
+        kit.pipe.deliver(ok())
+        self.assertTrue(kit.user.closing)
+        kit.user.lose()
+        self.successResultOf(stopped)
+
+    def test_stop_cuts(self) -> None:
+        """After the grace, whatever goes on is cut."""
+        kit = Kit()
+        kit.user.deliver(get())
+        kit.pipe.deliver(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        stopped = kit.gateway.stop(5.0)
+        kit.clock.advance(5.0)
+        self.assertTrue(kit.user.aborted)
+        self.successResultOf(stopped)
+
+    def test_stop_nobody(self) -> None:
+        """Without connections stopping is over at once."""
+        kit = Kit()
+        kit.user.lose()
+        self.successResultOf(kit.gateway.stop(5.0))
+
+    def test_certificate_once(self) -> None:
+        """The certificate is asked for once for each connection."""
+        kit = Kit(hello)
+        kit.user.deliver(get())
+        self.assertEqual(kit.requests[0].certificate, b"DER")
+        kit.user.certificate = None
+        kit.user.deliver(get())
+        self.assertEqual(kit.requests[1].certificate, b"DER")
+
+
+class HandOverTests(SynchronousTestCase):
+    """Giving a connection away."""
+
+    def test_all_bytes(self) -> None:
+        """The taker gets the connection, paused, and every byte that came."""
+        taken: list[Any] = []
+
+        def take(pipe: Pipe, received: bytes) -> None:
+            taken.append((pipe, received))
+
+        kit = Kit(lambda request: HandOver(take))
+        wire = get(b"/agent", b"Connection: Upgrade", b"Upgrade: websocket")
+        kit.user.deliver(wire[:20])
+        kit.user.deliver(wire[20:] + b"\x81\x00more")
+        self.assertEqual(taken, [(kit.user, wire + b"\x81\x00more")])
+        self.assertTrue(kit.user.paused)
+        self.assertEqual(kit.gateway.connections, 0)
+
+    def test_later(self) -> None:
+        """A later verdict may be a hand-over too; what came meanwhile is not lost."""
+        taken: list[bytes] = []
+        verdict: Deferred[Outcome] = Deferred()
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get(b"/agent"))
+        kit.user.deliver(b"more")
+        verdict.callback(HandOver(lambda pipe, received: taken.append(received)))
+        self.assertEqual(taken, [get(b"/agent") + b"more"])
+
+    def test_taker_fails(self) -> None:
+        """A taker that fails leaves no connection behind."""
+        kit = Kit(lambda request: HandOver(lambda pipe, received: 1 // 0))  # type: ignore[arg-type]
+        kit.user.deliver(get(b"/agent"))
+        self.assertTrue(kit.user.aborted)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_body_refused(self) -> None:
+        """A request with a body is not handed over."""
+        kit = Kit(lambda request: HandOver(lambda pipe, received: None))
+        kit.user.deliver(get(b"/agent", b"Content-Length: 1", body=b"a"))
+        self.assertIn(b" 400 ", kit.user.taken())
+
+
+class BudgetTests(SynchronousTestCase):
+    """What is kept of users who send faster than it can be placed."""
+
+    def test_partial_heads(self) -> None:
+        """Heads under way borrow from the budget, and give back however they end."""
+        budget = Budget(10_000)
+        kit = Kit(known(hello), budget=budget)
+        kit.user.deliver(get())
+        kit.user.taken()
+        kit.user.deliver(b"GET /" + b"a" * 5000)
+        kit.user.deliver(b"a" * 5000)
+        self.assertEqual(budget.lent, 10_005 - 4096)
+        other = kit.connect()
+        other.deliver(get())
+        other.taken()
+        other.deliver(b"GET /" + b"a" * 9000)
+        self.assertTrue(other.taken().startswith(b"HTTP/1.1 503 "))
+        self.assertTrue(other.closing)
+        kit.user.deliver(b" HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.assertTrue(kit.user.taken().startswith(b"HTTP/1.1 200 "))
+        self.assertEqual(budget.lent, 0)
+        kit.user.deliver(b"GET /" + b"a" * 5000)
+        kit.user.lose()
+        self.assertEqual(budget.lent, 0)
+
+    def test_early_bodies(self) -> None:
+        """A body that nobody takes yet borrows too, until somebody does."""
+        budget = Budget(10_000)
+        kit = Kit(budget=budget)
+        kit.tunnel.at_once = False
+        upload = get(b"/clusters/alpha/x", b"Content-Length: 100000", method=b"PUT", body=b"a" * 9000)
+        kit.user.deliver(upload)
+        self.assertEqual(budget.lent, 9000 - 4096)
+        other = kit.connect()
+        other.deliver(upload)
+        self.assertEqual(budget.lent, 2 * (9000 - 4096))
+        third = kit.connect()
+        third.deliver(upload)
+        self.assertTrue(third.taken().startswith(b"HTTP/1.1 503 "))
+        other.lose()
+        kit.tunnel.openings[0].callback(pipe := FakePipe())
+        self.assertEqual(len(pipe.taken().partition(b"\r\n\r\n")[2]), 9000)
+        self.assertEqual(budget.lent, 0)
+
+    def test_pipelined(self) -> None:
+        """So do requests ahead of their turn."""
+        budget = Budget(10_000)
+        kit = Kit(budget=budget)
+        kit.user.deliver(get())
+        kit.user.deliver(get() * 100)
+        self.assertGreater(budget.lent, 0)
+        for _ in range(101):
+            kit.pipe.deliver(ok())
+        self.assertEqual(budget.lent, 0)
+        kit.user.deliver(get())
+        kit.user.deliver(b"a" * 15_000)
+        self.assertTrue(kit.user.taken().endswith(b"}\n"))
+        self.assertTrue(kit.user.closing)
+        self.assertEqual(budget.lent, 0)

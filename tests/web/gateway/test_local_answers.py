@@ -1,0 +1,333 @@
+"""Tests for `tower.web.gateway.local_answers` and `tower.web.gateway.request`: what is answered here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.gateway import Kit, get
+from tower.errors import AlreadyExists, Forbidden, NotFound, Unauthorized
+from tower.kube.status import StatusError
+from tower.web.gateway.request import DISCARD_LIMIT, Request
+from tower.web.outcome import BodyStream, Outcome, Response, StreamingResponse
+
+DATE = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n"
+
+
+class ResponseTests(SynchronousTestCase):
+    """Whole answers."""
+
+    def test_answer(self) -> None:
+        """Status, fields, date and length; the connection goes on."""
+        kit = Kit(lambda request: Response(201, b"{}"))
+        kit.user.deliver(get())
+        self.assertEqual(
+            kit.user.taken(),
+            b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\n"
+            + DATE
+            + b"Content-Length: 2\r\n\r\n{}",
+        )
+        self.assertFalse(kit.user.closing)
+
+    def test_head(self) -> None:
+        """The answer to a HEAD is the head of the answer."""
+        kit = Kit(lambda request: Response.of_json({"a": 1}))
+        kit.user.deliver(get(method=b"HEAD"))
+        answer = kit.user.taken()
+        self.assertIn(b"\r\nContent-Length: 8\r\n", answer)
+        self.assertTrue(answer.endswith(b"\r\n\r\n"))
+
+    def test_close(self) -> None:
+        """Who asks for it is closed, and so is HTTP/1.0."""
+        for wire in (get(b"/", b"Connection: close"), b"GET / HTTP/1.0\r\n\r\n"):
+            kit = Kit(lambda request: Response(200))
+            kit.user.deliver(wire)
+            self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+            self.assertTrue(kit.user.closing)
+
+    def test_unread_body(self) -> None:
+        """Behind an answer that did not wait for it a short body is dropped; the next request is served."""
+        kit = Kit(lambda request: Response(200))
+        kit.user.deliver(get(b"/", b"Content-Length: 9", method=b"POST", body=b"abc"))
+        self.assertNotIn(b"Connection: close", kit.user.taken())
+        kit.user.deliver(b"GET /")
+        self.assertEqual((len(kit.requests), kit.user.taken()), (1, b""))
+        kit.user.deliver(b"d" + get())
+        self.assertEqual(len(kit.requests), 2)
+        self.assertIn(b" 200 ", kit.user.taken())
+        self.assertFalse(kit.user.closing)
+
+    def test_long_unread_body(self) -> None:
+        """Behind any other unread body the connection closes, whether it is here already or not."""
+        long = DISCARD_LIMIT + 1
+        for fields, body in (
+            ((b"Content-Length: %d" % long,), bytes(long)),
+            ((b"Transfer-Encoding: chunked",), b"3\r\nabc\r\n0\r\n\r\n"),
+            ((b"Content-Length: 3", b"Expect: 100-continue"), b"abc"),
+        ):
+            for come in (b"", body[:2], body):
+                kit = Kit(lambda request: Response(200))
+                kit.user.deliver(get(b"/", *fields, method=b"POST", body=come))
+                self.assertIn(b"\r\nConnection: close\r\n", kit.user.taken())
+                self.assertTrue(kit.user.closing)
+
+    def test_unread_body_never_comes(self) -> None:
+        """A body that is to be discarded and does not come in time closes the connection."""
+        kit = Kit(lambda request: Response(200))
+        kit.user.deliver(get(b"/", b"Content-Length: 900", method=b"POST"))
+        for _ in range(int(kit.gateway.limits.head)):
+            kit.sweep(1)
+            kit.user.deliver(b"x")
+        self.assertFalse(kit.user.closing)
+        kit.sweep(1)
+        self.assertTrue(kit.user.closing)
+
+    def test_unread_body_of_somebody_revoked(self) -> None:
+        """The end of a credential ends a connection whose body is being discarded."""
+        kit = Kit()
+        claim = (b"Impersonate-User: root", b"Content-Length: 9")
+        kit.user.deliver(get(b"/clusters/alpha/x", *claim, method=b"POST"))
+        self.assertIn(b" 403 ", kit.user.taken())
+        self.assertFalse(kit.user.closing)
+        (session,) = kit.sessions.inside
+        session[2]("revoked")
+        self.assertTrue(kit.user.lost)
+
+    def test_errors(self) -> None:
+        """Errors become Statuses with a request id."""
+        for error, code, reason in (
+            (Unauthorized("who?", "secret"), 401, "Unauthorized"),
+            (Forbidden("no"), 403, "Forbidden"),
+            (NotFound("cluster x"), 404, "NotFound"),
+            (AlreadyExists("cluster x"), 409, "AlreadyExists"),
+            (StatusError(429, "slow down", details={"retryAfterSeconds": 1}), 429, "TooManyRequests"),
+        ):
+
+            def router(request: Request, error: Exception = error) -> Outcome:
+                raise error
+
+            kit = Kit(router)
+            kit.user.deliver(get())
+            head, _, body = kit.user.taken().partition(b"\r\n\r\n")
+            status = json.loads(body)
+            self.assertTrue(head.startswith(b"HTTP/1.1 %d " % code))
+            self.assertEqual((status["code"], status["reason"]), (code, reason))
+            self.assertIn(kit.requests[0].request_id, status["message"])
+            self.assertNotIn(b"secret", body)
+            self.assertFalse(kit.user.closing)
+            self.assertEqual(kit.gateway.failures, 1)
+
+    def test_mistake(self) -> None:
+        """Our own mistakes are a 500 without their text, and a log entry."""
+        kit = Kit(lambda request: 1 // 0)
+        kit.user.deliver(get() + get())
+        kit.take_turns()
+        answer = kit.user.taken()
+        self.assertEqual(answer.count(b"HTTP/1.1 500 "), 2)
+        self.assertNotIn(b"division", answer)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+    def test_late_error(self) -> None:
+        """A Deferred that fails is answered too."""
+        verdict: Deferred[Outcome] = Deferred()
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get())
+        verdict.errback(NotFound("there is no cluster x"))
+        self.assertIn(b"there is no cluster x", kit.user.taken())
+
+    def test_no_verdict(self) -> None:
+        """A router that never answers is a 504, and cancelled."""
+        verdict: Deferred[Outcome] = Deferred()
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get())
+        kit.sweep(121)
+        self.assertIn(b" 504 ", kit.user.taken())
+        self.assertTrue(verdict.called)
+
+
+class BodyTests(SynchronousTestCase):
+    """Bodies that are read here."""
+
+    def setUp(self) -> None:
+        """Answer with the body."""
+        self.kit = Kit(self.echo)
+        self.user = self.kit.user
+
+    def echo(self, request: Request) -> Any:
+        """Answer with the body."""
+        return request.body(limit=20).addCallback(lambda body: Response(200, body))
+
+    def test_with_the_head(self) -> None:
+        """A body that came with the head."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST", body=b"abc") + get())
+        self.kit.take_turns()
+        answers = self.user.taken()
+        self.assertEqual(answers.count(b"HTTP/1.1 200 OK"), 2)
+        self.assertIn(b"\r\n\r\nabcHTTP", answers)
+
+    def test_gone_at_once(self) -> None:
+        """Who waits for the body of a user who goes while that is asked for does not wait for ever."""
+        bodies: list[Deferred[bytes]] = []
+
+        def take(request: Request) -> Any:
+            bodies.append(request.body())
+            return bodies[0].addCallback(lambda body: Response(200, body))
+
+        kit = Kit(take)
+        kit.user.send = lambda data: kit.user.lose() or False  # type: ignore[method-assign,func-returns-value]
+        kit.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
+        self.assertTrue(kit.user.lost)
+        self.assertTrue(bodies[0].called)
+
+    def test_in_pieces(self) -> None:
+        """A body in pieces, chunked or not, in any split."""
+        chunked = b"3\r\nabc\r\n0\r\n\r\n"
+        for head, body in (
+            (get(b"/", b"Content-Length: 3", method=b"POST"), b"abc"),
+            (get(b"/", b"Transfer-Encoding: chunked", method=b"POST"), chunked),
+        ):
+            for cut in range(len(body)):
+                kit = Kit(self.echo)
+                kit.user.deliver(head + body[:cut])
+                self.assertFalse(kit.user.paused)
+                kit.user.deliver(body[cut:])
+                self.assertTrue(kit.user.taken().endswith(b"\r\n\r\nabc"))
+                self.assertFalse(kit.user.closing)
+
+    def test_too_long(self) -> None:
+        """A body beyond the limit is a 413, at once."""
+        self.user.deliver(get(b"/", b"Content-Length: 30", method=b"POST", body=b"a" * 21))
+        self.assertIn(b" 413 ", self.user.taken())
+        self.assertTrue(self.user.closing)
+
+    def test_continue(self) -> None:
+        """Who waits for 100 Continue gets it when somebody wants the body."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", b"Expect: 100-continue", method=b"POST"))
+        self.assertEqual(self.user.taken(), b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.user.deliver(b"abc")
+        self.assertTrue(self.user.taken().endswith(b"\r\n\r\nabc"))
+
+    def test_slow(self) -> None:
+        """A body that stops coming is a 408."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))
+        self.kit.sweep(31)
+        self.assertIn(b" 408 ", self.user.taken())
+        self.assertTrue(self.user.closing)
+
+    def test_router_that_goes_on(self) -> None:
+        """A router may answer in spite of a body that is too long; what still comes of it is dropped."""
+        verdict: Deferred[Outcome] = Deferred()
+
+        def router(request: Request) -> Any:
+            return request.body(limit=2).addErrback(lambda failure: verdict)
+
+        kit = Kit(router)
+        kit.user.deliver(get(b"/", b"Content-Length: 5", method=b"POST", body=b"abc"))
+        kit.user.deliver(b"de")
+        verdict.callback(Response(200, b"never mind"))
+        self.assertTrue(kit.user.taken().endswith(b"never mind"))
+
+    def test_router_that_never_answers(self) -> None:
+        """A router that has the body and makes nothing of it is a 504."""
+        kit = Kit(lambda request: request.body().addCallback(lambda body: Deferred()))
+        kit.user.deliver(get(b"/", b"Content-Length: 1", method=b"POST", body=b"a"))
+        kit.sweep(121)
+        self.assertIn(b" 504 ", kit.user.taken())
+
+    def test_mistake_after_the_user_has_gone(self) -> None:
+        """A router that fails when nobody waits any more is logged."""
+        verdict: Deferred[Outcome] = Deferred(lambda verdict: verdict.errback(ZeroDivisionError()))
+        kit = Kit(lambda request: verdict)
+        kit.user.deliver(get(b"/a?b=c"))
+        self.assertEqual((kit.requests[0].path, kit.requests[0].query), (b"/a", b"b=c"))
+        kit.user.lose()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_gone(self) -> None:
+        """A user who goes before the body is complete ends the reading."""
+        self.user.deliver(get(b"/", b"Content-Length: 3", method=b"POST"))
+        self.user.lose()
+        self.assertEqual(self.kit.gateway.connections, 0)
+
+
+class StreamTests(SynchronousTestCase):
+    """Answers made piece by piece."""
+
+    def setUp(self) -> None:
+        """Answer with a stream."""
+        self.streams: list[BodyStream] = []
+        self.kit = Kit(self.watch)
+        self.user = self.kit.user
+
+    def watch(self, request: Request) -> Outcome:
+        """Start a stream."""
+        request.identity = self.kit.jane
+        return StreamingResponse(self.streams.append)
+
+    def test_chunks(self) -> None:
+        """Each write is a chunk at once; the connection goes on after the end."""
+        self.user.deliver(get())
+        self.assertIn(b"\r\nTransfer-Encoding: chunked\r\n", self.user.taken())
+        stream = self.streams[0]
+        self.assertTrue(stream.write(b"hello world"))
+        self.assertEqual(self.user.taken(), b"b\r\nhello world\r\n")
+        stream.write(b"")
+        self.assertEqual(self.user.taken(), b"")
+        stream.finish()
+        self.assertEqual(self.user.taken(), b"0\r\n\r\n")
+        self.assertFalse(stream.write(b"late"))
+        stream.finish()
+        self.assertEqual(self.user.taken(), b"")
+        self.user.deliver(get())
+        self.assertEqual(len(self.streams), 2)
+
+    def test_http10(self) -> None:
+        """HTTP/1.0 gets the bare bytes and the end of the connection."""
+        self.user.deliver(b"GET / HTTP/1.0\r\n\r\n")
+        self.user.taken()
+        self.streams[0].write(b"abc")
+        self.assertEqual(self.user.taken(), b"abc")
+        self.streams[0].finish()
+        self.assertTrue(self.user.closing)
+
+    def test_head(self) -> None:
+        """A HEAD starts nothing."""
+        self.user.deliver(get(method=b"HEAD"))
+        self.assertEqual(self.streams, [])
+        self.assertTrue(self.user.taken().endswith(b"\r\n\r\n"))
+
+    def test_back_pressure(self) -> None:
+        """A user who does not read is reported, and when he reads again."""
+        self.user.deliver(get())
+        events: list[str] = []
+        self.streams[0].on_drained = lambda: events.append("drained")
+        self.user.full = True
+        self.assertFalse(self.streams[0].write(b"x"))
+        self.user.drain()
+        self.assertEqual(events, ["drained"])
+
+    def test_gone(self) -> None:
+        """The producer learns that the user has gone, once."""
+        self.user.deliver(get())
+        events: list[str] = []
+        self.streams[0].on_closed = lambda: events.append("closed")
+        self.user.lose()
+        self.streams[0].finish()
+        self.assertEqual(events, ["closed"])
+
+    def test_revoked(self) -> None:
+        """A watch of Tower's own API ends with the credential."""
+        self.user.deliver(get())
+        identity, cluster, abort = self.kit.sessions.inside[0]
+        self.assertEqual((identity, cluster), (self.kit.jane, ""))
+        abort("revoked")
+        self.assertTrue(self.user.aborted)
+
+    def test_silent_for_hours(self) -> None:
+        """A watch may be silent."""
+        self.user.deliver(get())
+        self.kit.sweep(10_000)
+        self.assertFalse(self.user.aborted)

@@ -1,0 +1,94 @@
+"""Tests of `tower.web.gateway.round_robin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.web.gateway.round_robin import SLICE, RoundRobin
+
+
+class Reactor:
+    """A clock that makes calls as a reactor does: what is asked for in one turn is done in the next."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[Callable[[], Any]] = []
+
+    def seconds(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> None:  # noqa: A002
+        """Call in the next turn."""
+        assert not delay
+        self.calls.append(lambda: callable(*args))
+
+    def turn(self) -> None:
+        """Make the calls."""
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+class Worker:
+    """One with so much to do, each piece of which takes its time."""
+
+    def __init__(self, name: str, kit: RoundRobinTests, pieces: int, takes: float = 0.0) -> None:
+        self.name = name
+        self.kit = kit
+        self.pieces = pieces
+        self.takes = takes
+
+    def take_turn(self) -> None:
+        """Do one piece."""
+        self.kit.done.append(self.name)
+        self.kit.reactor.now += self.takes
+        self.pieces -= 1
+        if self.pieces:
+            self.kit.turns.join(self)
+
+
+class RoundRobinTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have nobody wait."""
+        self.reactor = Reactor()
+        self.turns = RoundRobin(self.reactor)
+        self.done: list[str] = []
+
+    def test_one_after_the_other(self) -> None:
+        """Everybody who waits has one turn, then the reactor has its own."""
+        for name, pieces in (("a", 3), ("b", 1), ("c", 2)):
+            self.turns.join(Worker(name, self, pieces))
+        self.assertEqual(self.done, [])
+        said = []
+        while len(self.turns):
+            self.reactor.turn()
+            said.append("".join(self.done))
+            self.done.clear()
+        self.assertEqual(said, ["abc", "ac", "a"])
+        self.assertEqual(self.reactor.calls, [])
+
+    def test_slice(self) -> None:
+        """Turns that take long are spread over several of the reactor's; nobody loses his place."""
+        for name in "abc":
+            self.turns.join(Worker(name, self, 2, takes=SLICE))
+        for expected in ("a", "ab", "abc", "abca", "abcab", "abcabc"):
+            self.reactor.turn()
+            self.assertEqual("".join(self.done), expected)
+        self.assertEqual(len(self.turns), 0)
+
+    def test_failure(self) -> None:
+        """One that fails does not keep the others from their turn."""
+
+        class Failing(Worker):
+            def take_turn(self) -> None:
+                raise ZeroDivisionError
+
+        self.turns.join(Failing("a", self, 1))
+        self.turns.join(Worker("b", self, 1))
+        self.assertRaises(ZeroDivisionError, self.reactor.turn)
+        self.reactor.turn()
+        self.assertEqual(self.done, ["b"])

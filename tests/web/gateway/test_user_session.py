@@ -1,0 +1,64 @@
+"""Tests for `tower.web.gateway.user_session` and `tower.web.gateway.peer`."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.gateway import FORWARDING, IDENTITY, FakeSessions, FakeUser, Jane
+from tower.errors import Forbidden
+from tower.http.requests import Fields
+from tower.web.gateway.peer import Peer
+from tower.web.gateway.user_session import UserSession
+
+
+class UserSessionTests(SynchronousTestCase):
+    """In whose name a connection is used."""
+
+    def setUp(self) -> None:
+        """Have jane use alpha."""
+        self.sessions, self.jane, self.ends = FakeSessions(), Jane(), list[str]()
+        self.session = UserSession(self.sessions, Peer(FakeUser()))
+        self.session.enter(self.jane, "alpha", self.ends.append)
+
+    def test_one_at_a_time(self) -> None:
+        """Whoever enters leaves what was entered before; who leaves twice leaves once."""
+        self.assertEqual((self.session.identity, self.session.cluster), (self.jane, "alpha"))
+        joe = Jane("joe")
+        self.session.enter(joe, "beta", self.ends.append)
+        self.assertEqual([(who, where) for who, where, _ in self.sessions.inside], [(joe, "beta")])
+        for _ in range(2):
+            self.session.leave()
+            self.assertEqual(self.sessions.inside, [])
+            self.assertIsNone(self.session.identity)
+
+    def test_lines(self) -> None:
+        """The lines of equal fields are written once for an identity and all clusters, anew for another."""
+        fields = Fields(b"Host: h\r\n\r\n")
+        lines = self.session.write(fields)
+        self.assertEqual(lines, IDENTITY + b"Host: h\r\n" + FORWARDING + b"\r\n")
+        self.session.enter(self.jane, "beta", self.ends.append)
+        self.assertIs(self.session.write(fields), lines)
+        self.session.enter(Jane("joe", ()), "beta", self.ends.append)
+        self.assertEqual(
+            self.session.write(fields), b"Impersonate-User: joe\r\nHost: h\r\n" + FORWARDING + b"\r\n"
+        )
+        self.assertIn(b"\r\nHost: i\r\n", self.session.write(Fields(b"Host: i\r\n\r\n")))
+
+    def test_refused(self) -> None:
+        """Fields that were refused are refused again."""
+        fields = Fields(b"Host: h\r\nImpersonate-User: root\r\n\r\n")
+        for _ in range(2):
+            self.assertRaises(Forbidden, self.session.write, fields)
+
+
+class PeerTests(SynchronousTestCase):
+    """What a connection tells."""
+
+    def test_once(self) -> None:
+        """Each thing is asked for when it is needed, and once."""
+        user = FakeUser()
+        peer = Peer(user)
+        user.certificate = b"other"
+        self.assertEqual((peer.certificate, peer.address), (b"other", "192.0.2.7"))
+        user.certificate = None
+        self.assertEqual((peer.certificate, peer.forwarding), (b"other", FORWARDING))

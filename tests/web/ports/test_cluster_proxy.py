@@ -1,0 +1,340 @@
+"""Tests of the clusters' own ports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.task import deferLater
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
+from twisted.trial.unittest import SynchronousTestCase
+
+from tower.clusters import Clusters
+from tower.store import MemoryStore
+from tower.web.ports.cluster_proxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesPorts, OpenPorts
+from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSpherePorts
+
+
+class FakeGateway:
+    """A gateway that only remembers."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+        self.swept = 0
+        self.stopped: list[float] = []
+
+    def accept(self, connection: object) -> None:
+        """Take nothing."""
+
+    def sweep(self) -> None:
+        """Count."""
+        self.swept += 1
+
+    def stop(self, grace: float) -> Deferred[None]:
+        """Remember with how much grace."""
+        self.stopped.append(grace)
+        return succeed(None)
+
+
+class TakenPorts(MemoryReactorClock):
+    """A reactor on which some ports are taken, and one that is closed stays so until the next turn.
+
+    :ivar taken: those.
+    :ivar opened: the ports that were opened, and on which address.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: set[int] = set()
+        self.opened: list[tuple[int, str]] = []
+
+    def listenTCP(self, port: int, factory: Any, backlog: int = 50, interface: str = "") -> Any:
+        """Refuse the taken ones."""
+        if port in self.taken:
+            raise CannotListenError("", port, OSError(98, "Address already in use"))
+        self.taken.add(port)
+        self.opened.append((port, interface))
+        return OpenPort(self, port)
+
+
+class OpenPort:
+    """A port that is listened on."""
+
+    def __init__(self, reactor: TakenPorts, number: int) -> None:
+        self._reactor = reactor
+        self._number = number
+
+    def stopListening(self) -> Deferred[None]:
+        """Close it, in the next turn as Twisted's does."""
+        return deferLater(self._reactor, 0, self._reactor.taken.discard, self._number)
+
+
+class Others:
+    """A reactor that listens on another one's ports, and notes which."""
+
+    def __init__(self, reactor: TakenPorts) -> None:
+        self._reactor = reactor
+        self.opened: list[int] = []
+
+    def listenTCP(self, port: int, *arguments: Any, **named: Any) -> Any:
+        """Listen."""
+        listening = self._reactor.listenTCP(port, *arguments, **named)
+        self.opened.append(port)
+        return listening
+
+
+def warnings(events: Sequence[LogEvent]) -> list[str]:
+    """Return the warnings among the events of a log."""
+    return [formatEvent(event) for event in events if event["log_level"] == LogLevel.warn]
+
+
+class ProxiesTestCase(SynchronousTestCase):
+    """Has a cluster, and a service of its ports that is not started."""
+
+    kind = PORT_OPEN
+
+    def setUp(self) -> None:
+        """Start with alpha, on port 6000."""
+        self.reactor = TakenPorts()
+        self.clusters = Clusters(MemoryStore(), range(6000, 6003), self.reactor)
+        self.gateways: dict[str, FakeGateway] = {}
+        self.service = ClusterProxies(self.clusters, self.doors())
+        self.successResultOf(self.clusters.add("alpha"))
+
+    def doors(self) -> Any:
+        """Return which ports."""
+        return KubernetesPorts(self.reactor, self.clusters, "127.0.0.1", self.gateway)
+
+    def gateway(self, cluster: str) -> Any:
+        """Make a gateway and remember it."""
+        self.gateways[cluster] = FakeGateway(cluster)
+        return self.gateways[cluster]
+
+    def start(self) -> None:
+        """Start, and stop when the test is over."""
+        self.service.startService()
+        self.addCleanup(self.service.stopService)
+
+    def open_now(self) -> list[int]:
+        """Return the ports that the service has open."""
+        return [service.door.number for service in self.service if isinstance(service, ClusterProxy)]
+
+    def condition(self, name: str) -> tuple[str, str]:
+        """Return status and reason of the condition about the port."""
+        found = self.clusters.require(name).condition(self.kind)
+        assert found is not None
+        return found.status, found.reason
+
+    def message(self, name: str = "alpha") -> str:
+        """Return its message."""
+        found = self.clusters.require(name).condition(self.kind)
+        assert found is not None
+        return found.message
+
+
+class ClusterProxiesTests(ProxiesTestCase):
+    """Ports follow the clusters."""
+
+    def test_there_at_the_start(self) -> None:
+        """A cluster that is there when the service starts gets its port, on the host alone."""
+        self.start()
+        self.assertEqual(self.reactor.opened, [(6000, "127.0.0.1")])
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+
+    def test_added(self) -> None:
+        """So does one that comes later; each has a gateway of its own."""
+        self.start()
+        self.successResultOf(self.clusters.add("beta"))
+        self.assertEqual(self.open_now(), [6000, 6001])
+        self.service.sweep()
+        self.assertEqual([g.swept for g in self.gateways.values()], [1, 1])
+
+    def test_changed(self) -> None:
+        """A change that has nothing to do with the port leaves it alone."""
+        self.start()
+        self.successResultOf(self.clusters.set_condition("alpha", "AgentAvailable", "True", "R", "m"))
+        self.service.retry()
+        self.assertEqual(len(self.reactor.opened), 1)
+
+    def test_disabled_and_enabled(self) -> None:
+        """Disabling closes the port and its connections at once; enabling opens the same one again."""
+        self.start()
+        gateway = self.gateways["alpha"]
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.assertEqual((self.open_now(), gateway.stopped), ([], [0]))
+        self.assertEqual(self.condition("alpha"), ("False", "ClusterDisabled"))
+        self.successResultOf(self.clusters.set_enabled("alpha", True))
+        self.reactor.advance(0)
+        self.assertEqual(self.open_now(), [6000])
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+        self.assertIsNot(self.gateways["alpha"], gateway)
+
+    def test_disabled_before(self) -> None:
+        """A cluster whose port was never open has no condition that says so."""
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.start()
+        self.assertIsNone(self.clusters.require("alpha").condition(PORT_OPEN))
+
+    def test_without_ports(self) -> None:
+        """What an earlier run with ports has left in the condition is corrected by one without."""
+        self.start()
+        self.clusters._ports.range = None
+        self.service.retry()
+        self.assertEqual((self.open_now(), self.condition("alpha")), ([], ("False", "Off")))
+
+    def test_removed(self) -> None:
+        """Removing closes it too."""
+        self.start()
+        self.successResultOf(self.clusters.remove("alpha"))
+        self.assertEqual(self.open_now(), [])
+        self.successResultOf(self.clusters.add("alpha"))
+        self.reactor.advance(0)
+        self.assertEqual(self.open_now(), [6000])
+
+    def test_taken(self) -> None:
+        """A taken port is in the log and in the condition, harms no other, and is tried again."""
+        self.reactor.taken.add(6000)
+        self.start()
+        self.successResultOf(self.clusters.add("beta"))
+        self.assertEqual(self.open_now(), [6001])
+        self.assertEqual(self.condition("alpha"), ("False", "PortUnavailable"))
+        self.reactor.taken.clear()
+        self.service.retry()
+        self.assertEqual(sorted(self.open_now()), [6000, 6001])
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+
+    def test_stopped(self) -> None:
+        """A stopped service has closed everything and follows nothing any more."""
+        self.service.startService()
+        self.service.stopService()
+        self.assertEqual(self.gateways["alpha"].stopped, [0])
+        self.successResultOf(self.clusters.add("beta"))
+        self.service.resettle("beta")
+        self.reactor.advance(0)
+        self.assertEqual((len(self.reactor.opened), self.reactor.taken), (1, set()))
+
+
+class OpenDoorsTests(ProxiesTestCase):
+    """Ports that are open to everybody, for as long as somebody says so."""
+
+    def doors(self) -> Any:
+        """Have those of some clusters opened."""
+        self.opened: set[str] = set()
+        self.others = Others(self.reactor)
+        self.open_gateways: dict[str, FakeGateway] = {}
+        opened = OpenPorts(self.opened.__contains__, self.others, self.open_gateway)
+        return KubernetesPorts(self.reactor, self.clusters, "127.0.0.1", self.gateway, opened)
+
+    def open_gateway(self, cluster: str) -> Any:
+        """Make another gateway and remember it."""
+        self.open_gateways[cluster] = FakeGateway(cluster)
+        return self.open_gateways[cluster]
+
+    def test_open(self) -> None:
+        """They listen with the other TLS and the other gateway; condition and log say what that means."""
+        self.opened.add("alpha")
+        self.successResultOf(self.clusters.add("beta"))
+        with capturedLogs() as events:
+            self.start()
+        self.assertEqual((self.open_now(), self.others.opened), ([6000, 6001], [6000]))
+        self.assertEqual((list(self.open_gateways), list(self.gateways)), (["alpha"], ["beta"]))
+        self.assertEqual(self.condition("alpha"), ("True", "OpenToEverybody"))
+        self.assertEqual(self.condition("beta"), ("True", "PortOpen"))
+        (line,) = warnings(events)
+        for text in (line, self.message()):
+            for word in ("ort 6000 is open to everybody", "--v1-open-ports", "rights of the cluster's agent"):
+                self.assertIn(word, text)
+        self.assertIn("cluster alpha", line)
+
+    def test_opened_and_closed(self) -> None:
+        """A port that is to be another one is closed at once, its connections too, and opened again."""
+        self.start()
+        self.service.resettle("alpha")
+        self.service.resettle("nobody")
+        self.assertEqual(len(self.reactor.opened), 1)
+        for now_open, gateways in ((True, self.gateways), (False, self.open_gateways)):
+            self.opened ^= {"alpha"}
+            self.service.resettle("alpha")
+            self.assertEqual((self.open_now(), gateways["alpha"].stopped), ([], [0]))
+            self.service.retry()
+            self.assertEqual(self.condition("alpha")[0], "True")  # nobody tried while it was being closed
+            self.reactor.advance(0)
+            self.assertEqual(self.open_now(), [6000])
+            self.assertEqual(self.condition("alpha")[1], "OpenToEverybody" if now_open else "PortOpen")
+        self.assertEqual(self.others.opened, [6000])
+        self.service.sweep()
+        self.assertEqual((self.gateways["alpha"].swept, self.open_gateways["alpha"].swept), (1, 0))
+
+
+class KubeSpherePortsTests(ProxiesTestCase):
+    """The ports for KubeSphere."""
+
+    kind = KUBESPHERE_PORT_OPEN
+    range: range | None = range(16000, 16002)
+
+    def doors(self) -> Any:
+        """Return them."""
+        return KubeSpherePorts(self.reactor, "127.0.0.9", self.range, self.gateway)
+
+    def test_open(self) -> None:
+        """They are 10,000 above; condition and log say where, and that nobody is authenticated there."""
+        with capturedLogs() as events:
+            self.start()
+        self.assertEqual(self.reactor.opened, [(16000, "127.0.0.9")])
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+        (line,) = warnings(events)
+        for text in (line, self.message()):
+            for word in ("port 16000 of 127.0.0.9", "nobody is authenticated", "plain HTTP"):
+                self.assertIn(word, text)
+
+    def test_follow(self) -> None:
+        """They go with their clusters."""
+        self.start()
+        gateway = self.gateways["alpha"]
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.assertEqual((self.open_now(), gateway.stopped), ([], [0]))
+        self.assertEqual(self.condition("alpha"), ("False", "ClusterDisabled"))
+        self.reactor.advance(0)
+        self.successResultOf(self.clusters.add("beta"))
+        self.assertEqual(self.open_now(), [16001])
+        self.successResultOf(self.clusters.remove("beta"))
+        self.assertEqual(self.open_now(), [])
+
+    def test_taken(self) -> None:
+        """A taken one is tried again."""
+        self.reactor.taken.add(16000)
+        self.start()
+        self.assertEqual(self.condition("alpha"), ("False", "PortUnavailable"))
+        self.reactor.taken.clear()
+        self.service.retry()
+        self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
+
+    def test_out_of_range(self) -> None:
+        """Only those within the range are opened, and the condition says where the range is."""
+        for name in ("beta", "gamma"):
+            self.successResultOf(self.clusters.add(name))
+        self.start()
+        self.assertEqual(self.open_now(), [16000, 16001])
+        self.assertEqual(self.condition("gamma"), ("False", "OutOfRange"))
+        self.assertIn("16002 is not within --kubesphere-ports 16000-16001", self.message("gamma"))
+
+    def test_no_port(self) -> None:
+        """A cluster without a port for Kubernetes has none for KubeSphere."""
+        self.clusters._ports.range = None
+        self.successResultOf(self.clusters.add("beta"))
+        self.start()
+        self.assertEqual(self.condition("beta"), ("False", "NoPort"))
+
+    def test_off(self) -> None:
+        """Without the option there are none; only a condition from before is corrected."""
+        self.range = None
+        self.service = ClusterProxies(self.clusters, self.doors())
+        self.successResultOf(self.clusters.add("beta"))
+        self.successResultOf(self.clusters.set_condition("beta", self.kind, "True", "PortOpen", "Open."))
+        self.start()
+        self.assertEqual(self.reactor.opened, [])
+        self.assertIsNone(self.clusters.require("alpha").condition(self.kind))
+        self.assertEqual(self.condition("beta"), ("False", "Off"))

@@ -1,0 +1,413 @@
+"""Tests for relays that leave the header as it came, and for heads that the proxy makes for the agent."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.gateway import IDENTITY, FakeTunnel, Jane, Kit, get, ok
+from tests.fakes.pipes import FakePipe
+from tower.kube.status import StatusError
+from tower.net.connection_slots import Slots
+from tower.web.access.authentication import ANYBODY
+from tower.web.gateway.request import Request
+from tower.web.outcome import Outcome, Relay
+from tower.web.ports.kubesphere_port import KubeSpherePort
+
+HEAD = (
+    b"POST /login?x=%2F HTTP/1.1\r\n",
+    b"Host: ks.example:30880\r\n",
+    b"X-Forwarded-For: 203.0.113.9\r\n",
+    b"accept: */*\r\n",
+    b"Authorization: Bearer eyJhbGciOi\r\n",
+    b"Cookie: token=abc; lang=de\r\n",
+    b"Impersonate-User: root\r\n",
+    b"X-Remote-Group: system:masters\r\n",
+    b"Via: 1.1 other\r\n",
+)
+
+
+def status_of(answer: bytes) -> tuple[int, str]:
+    """Return code and message of the Status that *answer* carries."""
+    status: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
+    return status["code"], status["message"]
+
+
+class Machine:
+    """Stands in for what makes heads for an API server.
+
+    :ivar seen: the heads that came, and whether plain.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[bytes, bool]] = []
+        self.refuse = False
+
+    def __call__(self, head: bytes, plain: bool) -> bytes:
+        """Note, and number the heads."""
+        self.seen.append((head, plain))
+        if self.refuse:
+            raise StatusError(403, "the agent's rights are not lent for this")
+        return b"#%d " % len(self.seen) + head
+
+
+class ToKubelets(FakeTunnel):
+    """Makes the heads for kubelets, too."""
+
+    def rewrite_for(self, target: str) -> Any:
+        """Return the same for all."""
+        return self.rewrite
+
+
+class KubeSpherePortTests(SynchronousTestCase):
+    """What comes to a KubeSphere port."""
+
+    def setUp(self) -> None:
+        """Have one for alpha."""
+        self.kit = Kit(KubeSpherePort("alpha"))
+        self.user = self.kit.user
+
+    def test_untouched(self) -> None:
+        """Every field goes on as it came, identities and credentials too; nothing is added."""
+        self.user.deliver(b"".join(HEAD) + b"Content-Length: 3\r\n\r\nabc")
+        self.assertEqual(self.kit.tunnel.targets, ["kubesphere"])
+        line, *fields = HEAD
+        self.assertEqual(
+            self.kit.pipe.taken(), line + b"Content-Length: 3\r\n" + b"".join(fields) + b"\r\nabc"
+        )
+        self.kit.pipe.deliver(ok(b"{}", b"Set-Cookie: token=abc", b"Location: http://ks.example:30880/x"))
+        answer = self.user.taken()
+        for line in (b"Set-Cookie: token=abc\r\n", b"Location: http://ks.example:30880/x\r\n"):
+            self.assertIn(line, answer)
+
+    def test_slot(self) -> None:
+        """Whoever reaches the port keeps the slot: there is nobody to authenticate."""
+        self.user.slot = slot = Slots(self.kit.clock).take(None)  # type: ignore[attr-defined]
+        self.user.deliver(get(b"/kapis"))
+        assert slot is not None
+        self.assertTrue(slot.proven)
+
+    def test_channels_are_used_again(self) -> None:
+        """Requests of all kinds of people share the channels, and only those to KubeSphere."""
+        for fields in ((), (b"Cookie: a=b",), (b"Authorization: Basic YTpi",)):
+            self.user.deliver(get(b"/kapis", *fields))
+            self.assertEqual(self.kit.pipe.taken(), get(b"/kapis", *fields))
+            self.kit.pipe.deliver(ok())
+            self.user.taken()
+        self.assertEqual(self.kit.tunnel.targets, ["kubesphere"])
+        self.assertIsNone(self.kit.pool.take("alpha", "kubernetes"))
+
+    def test_chunked(self) -> None:
+        """A body in chunks stays one."""
+        self.user.deliver(
+            get(b"/x", b"Transfer-Encoding: chunked", method=b"PUT", body=b"3\r\nabc\r\n0\r\n\r\n")
+        )
+        self.assertEqual(
+            self.kit.pipe.taken(),
+            b"PUT /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\nHost: tower:8443\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        )
+
+    def test_websocket(self) -> None:
+        """A WebSocket gets its handshake as it came, and raw bytes both ways after the 101."""
+        fields = (b"Sec-WebSocket-Key: a", b"Sec-WebSocket-Protocol: x", b"Cookie: token=a")
+        self.user.deliver(get(b"/ws", b"Connection: keep-alive, Upgrade", b"Upgrade: websocket", *fields))
+        self.assertEqual(
+            self.kit.pipe.taken(), get(b"/ws", *fields, b"Connection: Upgrade", b"Upgrade: websocket")
+        )
+        switched = b"HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: b\r\n"
+        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        self.kit.pipe.deliver(switched + upgrade + b"frame")
+        self.assertEqual(self.user.taken(), switched + upgrade + b"frame")
+        self.user.deliver(b"other")
+        self.assertEqual(self.kit.pipe.taken(), b"other")
+
+    def test_shapes(self) -> None:
+        """What could be read in two ways is refused here as everywhere, and nothing of it goes on."""
+        for wire, status in (
+            (get(b"/", b"Content-Length: 1", b"Transfer-Encoding: chunked"), b" 400 "),
+            (get(b"/", b"Content-Length: 1", b"Content-Length: 2"), b" 400 "),
+            (get(b"/", b"Transfer-Encoding: chunked, chunked"), b" 501 "),
+            (get(b"/", b"Transfer-Encoding : chunked"), b" 400 "),
+            (get(b"/", b"A: b\r\n c: d"), b" 400 "),
+            (get(b"/", b"Host: other"), b" 400 "),
+            (get(b"/", b"Connection: Content-Length", b"Content-Length: 1"), b" 400 "),
+            (get(b"/", b"Connection: Cookie", b"Cookie: a"), b" 400 "),
+            (get(b"/a/../b"), b" 400 "),
+            (b"GET http://other/ HTTP/1.1\r\nHost: a\r\n\r\n", b" 400 "),
+            (get(b"/", b"Connection: Upgrade", b"Upgrade: websocket", b"Content-Length: 1"), b" 400 "),
+        ):
+            kit = Kit(KubeSpherePort("alpha"))
+            kit.user.deliver(wire)
+            self.assertIn(status, kit.user.taken(), wire)
+            self.assertEqual(kit.tunnel.pipes, [], wire)
+
+    def test_nobody_there(self) -> None:
+        """Without an agent there is a Status that says since when."""
+        self.kit.tunnels.tunnels.clear()
+        self.user.deliver(get(b"/kapis"))
+        self.kit.clock.advance(5)
+        self.assertEqual(
+            status_of(self.user.taken())[0:1],
+            (503,),
+        )
+
+    def test_cut(self) -> None:
+        """Its connections end with the cluster."""
+        self.user.deliver(get(b"/kapis"))
+        ((identity, cluster, abort),) = self.kit.sessions.inside
+        self.assertEqual((identity, cluster), (ANYBODY, "alpha"))
+        abort("cluster alpha was removed")
+        self.assertIn(b" 401 ", self.user.taken())
+        self.assertTrue(self.user.closing)
+
+
+class TargetTests(SynchronousTestCase):
+    """Requests to a target through the front door, of people whom it has asked who they are."""
+
+    relay = Relay("alpha", b"/clusters/alpha/targets/wiki", "wiki", plain=True)
+
+    def setUp(self) -> None:
+        """Have jane there, with a token."""
+        self.jane = Jane(token=b"towerk-secret")
+        self.kit = Kit(self.route)
+
+    def route(self, request: Request) -> Outcome:
+        """Send her to the wiki."""
+        request.identity = self.jane
+        return self.relay
+
+    def sent(self, target: bytes, *fields: bytes) -> bytes:
+        """Return what the wiki gets for a request of hers."""
+        self.kit.user.deliver(get(b"/clusters/alpha/targets/wiki" + target, *fields))
+        sent = self.kit.pipe.taken()
+        self.kit.pipe.deliver(ok())
+        return sent
+
+    def test_path(self) -> None:
+        """The wiki sees its own paths, byte for byte, and no words of ours."""
+        for target, seen in ((b"/a%2fb//c?d=/../", b"/a%2fb//c?d=/../"), (b"", b"/"), (b"?a", b"/?a")):
+            self.assertEqual(self.sent(target, b"Cookie: a=b"), get(seen, b"Cookie: a=b"))
+
+    def test_our_credential_stays_here(self) -> None:
+        """The token that opened Tower does not go on, however it was sent; other credentials do."""
+        for ours in (
+            b"Authorization: Bearer towerk-secret",
+            b"authorization:bearer   towerk-secret ",
+            b"Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.dG93ZXJrLXNlY3JldA, v4.channel",
+        ):
+            sent = self.sent(b"/x", ours, b"Cookie: a=b", b"X-Api-Key: c")
+            self.assertNotIn(b"towerk", sent)
+            self.assertNotIn(b"uthorization", sent)
+            self.assertNotIn(b"bearer", sent)
+            self.assertIn(b"\r\nCookie: a=b\r\nX-Api-Key: c\r\n", sent)
+
+    def test_credentials_of_the_wiki(self) -> None:
+        """Beside a certificate the request's own Authorization is for the wiki."""
+        for field in (b"Authorization: Bearer eyJ", b"Authorization: Basic YTpi"):
+            self.assertEqual(self.sent(b"/x", field), get(b"/x", field))
+
+    def test_location(self) -> None:
+        """Where the wiki sends somebody to is where he finds it, with TLS; other places are left alone."""
+        for said, told in (
+            (b"/login", b"/clusters/alpha/targets/wiki/login"),
+            (b"http://tower:8443/login?a", b"/clusters/alpha/targets/wiki/login?a"),
+            (b"http://tower:8443", b"/clusters/alpha/targets/wiki/"),
+            (b"https://other/login", b"https://other/login"),
+            (b"//other/login", b"//other/login"),
+            (b"login", b"login"),
+        ):
+            self.kit.user.deliver(get(b"/clusters/alpha/targets/wiki/"))
+            self.kit.pipe.deliver(ok(b"{}", b"Location: " + said))
+            self.assertIn(b"\r\nLocation: " + told + b"\r\n", self.kit.user.taken())
+
+    def test_nobody(self) -> None:
+        """A request that nobody vouches for is refused, plain or not."""
+        kit = Kit(lambda request: self.relay)
+        kit.user.deliver(get())
+        self.assertIn(b" 401 ", kit.user.taken())
+        self.assertEqual(kit.tunnel.pipes, [])
+
+    def test_in_turn(self) -> None:
+        """On one connection requests to the wiki and to the API server keep their own ways."""
+        kit = Kit()
+        wanted = [Relay("alpha", b"/clusters/alpha"), self.relay] * 2
+        relays = iter(wanted)
+
+        def route(request: Request) -> Outcome:
+            request.identity = self.jane
+            return next(relays)
+
+        kit.gateway.router = route
+        for relay in wanted:
+            kit.user.deliver(get(relay.prefix + b"/x", b"Authorization: Bearer towerk-secret"))
+            pipe = kit.tunnel.pipes[1 if relay.plain else 0]
+            sent = pipe.taken()
+            self.assertEqual(sent.startswith(b"GET /x HTTP/1.1\r\n" + IDENTITY), not relay.plain)
+            self.assertEqual(b"Via:" in sent, not relay.plain)
+            self.assertNotIn(b"towerk", sent)
+            pipe.deliver(ok())
+        self.assertEqual(kit.tunnel.targets, ["kubernetes", "wiki"])
+        self.assertEqual(kit.sessions.entered, 1)
+
+
+class RewritingTests(SynchronousTestCase):
+    """Tunnels whose agents leave the heads for the API server to the proxy."""
+
+    def setUp(self) -> None:
+        """Have one."""
+        self.machine = Machine()
+        self.open = False
+        self.kit = Kit(self.route)
+        self.kit.tunnel.rewrite = self.machine
+        self.user = self.kit.user
+
+    def route(self, request: Request) -> Outcome:
+        """Let jane in, or anybody while it is open."""
+        if self.open:
+            request.identity = ANYBODY
+            return Relay("alpha", plain=True)
+        return self.kit.relay_it(request)
+
+    def test_users(self) -> None:
+        """The head in our one form goes through it right before it is sent; the body does not."""
+        self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 3", method=b"PUT", body=b"abc"))
+        ((head, plain),) = self.machine.seen
+        self.assertTrue(head.startswith(b"PUT /x HTTP/1.1\r\nContent-Length: 3\r\n" + IDENTITY))
+        self.assertTrue(head.endswith(b"\r\n\r\n"))
+        self.assertFalse(plain)
+        self.assertEqual(self.kit.pipe.taken(), b"#1 " + head + b"abc")
+        self.kit.pipe.deliver(ok())
+        self.user.deliver(get())
+        self.assertTrue(self.kit.pipe.taken().startswith(b"#2 GET "))
+
+    def test_plain(self) -> None:
+        """What comes to an open port goes through it as it came, and it is told so."""
+        self.open = True
+        self.user.deliver(b"".join(HEAD) + b"\r\n")
+        self.assertEqual(self.machine.seen, [(b"".join(HEAD) + b"\r\n", True)])
+        self.assertTrue(self.kit.pipe.taken().startswith(b"#1 POST "))
+
+    def test_refused(self) -> None:
+        """What is refused gets the reason; nothing was sent, and the channel serves the next request."""
+        for fields in ((), (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")):
+            self.machine.refuse = True
+            self.user.deliver(get(b"/clusters/alpha/x", *fields))
+            code, text = status_of(self.user.taken())
+            self.assertEqual((code, "the agent's rights are not lent for this" in text), (403, True))
+            self.assertEqual(self.kit.pipe.taken(), b"")
+            self.machine.refuse = False
+            self.user.deliver(get(b"/clusters/alpha/y"))
+            self.assertIn(b" GET /y ", self.kit.pipe.taken())
+            self.kit.pipe.deliver(ok())
+            self.assertEqual(self.user.taken(), ok())
+        self.assertEqual(len(self.kit.tunnel.pipes), 2)  # an upgrade takes no used one
+
+    def test_refused_with_a_body(self) -> None:
+        """What is refused before its body has come reaches nobody, and neither does the body."""
+        self.machine.refuse = True
+        self.user.deliver(get(b"/clusters/alpha/x", b"Content-Length: 9", method=b"PUT", body=b"abc"))
+        self.assertEqual(status_of(self.user.taken())[0], 403)
+        self.user.deliver(b"GET /x")
+        self.assertEqual(self.kit.pipe.taken(), b"")
+        self.assertFalse(self.user.closing)
+
+    def test_refused_when_it_opens(self) -> None:
+        """A channel that comes late is not lost either, and one that has ended meanwhile is no matter."""
+        for ended in (False, True):
+            kit = Kit()
+            kit.tunnel.rewrite, kit.tunnel.at_once = self.machine, False
+            self.machine.refuse = True
+            kit.user.deliver(get())
+            pipe = FakePipe()
+            if ended:
+                pipe.end()
+            kit.tunnel.openings[-1].callback(pipe)
+            self.assertEqual(status_of(kit.user.taken())[0], 403)
+            self.assertEqual(kit.pool.take("alpha", "kubernetes") is None, ended)
+            self.assertEqual(pipe.closing, ended)
+
+    def test_again(self) -> None:
+        """A request that is sent again is made anew by the tunnel that it goes through then."""
+        self.user.deliver(get())
+        self.kit.pipe.deliver(ok())
+        self.user.taken()
+        self.user.deliver(get())
+        other = Machine()
+        later = FakeTunnel(rewrite=other)
+        self.kit.tunnels.tunnels.append(later)
+        self.kit.pipe.lose()
+        self.assertEqual(len(self.machine.seen), 2)
+        self.assertEqual(other.seen, self.machine.seen[:1])
+        self.assertEqual(later.pipes[-1].taken(), b"#1 " + other.seen[0][0])
+
+    def test_credential_not_known(self) -> None:
+        """That the API server does not know the lent credential is not told as the user's own mistake."""
+        for answer in (
+            b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nUnau",
+            b"HTTP/1.1 401 No\r\nConnection: close\r\nLocation: /x\r\nContent-Length: 4\r\n\r\nUnau",
+        ):
+            self.user.deliver(get())
+            pipe = self.kit.pipe
+            pipe.deliver(answer)
+            taken = self.user.taken()
+            self.assertTrue(taken.startswith(b"HTTP/1.1 502 "), taken)
+            self.assertIn(b"has to renew it", taken)
+            self.assertNotIn(b"Unau", taken)
+            self.assertTrue(pipe.aborted)
+        self.open = True
+        self.user.deliver(get())
+        self.kit.pipe.deliver(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
+        self.assertTrue(self.user.taken().startswith(b"HTTP/1.1 401 "))
+
+    def test_credential_not_known_to_a_kubelet(self) -> None:
+        """Nor that a kubelet does not, which has other ways to know somebody."""
+
+        def route(request: Request) -> Outcome:
+            kit.relay_it(request)
+            return Relay("alpha", b"", "kubelet/n1", plain=True)
+
+        kit = Kit(route)
+        tunnel = ToKubelets(rewrite=self.machine)
+        kit.tunnels.tunnels[:] = [tunnel]
+        for fields in ((), (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")):
+            user = kit.connect()
+            user.deliver(get(b"/x", *fields))
+            tunnel.pipes[-1].deliver(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 4\r\n\r\nUnau")
+            code, text = status_of(user.taken())
+            self.assertEqual((code, "--authentication-token-webhook" in text), (502, True))
+
+    def test_other_targets(self) -> None:
+        """Only what goes to the API server is rewritten."""
+        kit = Kit(KubeSpherePort("alpha"))
+        kit.tunnel.rewrite = self.machine
+        kit.user.deliver(get(b"/kapis"))
+        self.assertEqual((kit.pipe.taken(), self.machine.seen), (get(b"/kapis"), []))
+
+    def test_agents_that_lend_nothing(self) -> None:
+        """Through an agent that keeps its credential to itself nobody passes an open port without one."""
+        self.open = True
+        self.kit.tunnel.rewrite = None
+        for fields in ((), (b"Impersonate-User: jane",), (b"Connection: Upgrade", b"Upgrade: SPDY/3.1")):
+            self.user.deliver(get(b"/api", *fields))
+            answer = self.user.taken()
+            self.assertIn(b"\r\nWWW-Authenticate: Bearer", answer)
+            code, text = status_of(answer)
+            self.assertEqual((code, "tower kubeconfig" in text), (401, True))
+            self.assertEqual(
+                [pipe.taken() for pipe in self.kit.tunnel.pipes], [b""] * len(self.kit.tunnel.pipes)
+            )
+        self.assertIsNotNone(self.kit.pool.take("alpha", "kubernetes"))
+
+    def test_anybody_is_nobody(self) -> None:
+        """Who has not been asked is not impersonated as anybody, whatever a router says."""
+
+        def route(request: Request) -> Outcome:
+            request.identity = ANYBODY
+            return Relay("alpha")
+
+        kit = Kit(route)
+        kit.user.deliver(get(b"/api"))
+        self.assertIn(b" 422 ", kit.user.taken())
+        self.assertEqual(kit.tunnel.pipes, [])

@@ -1,0 +1,528 @@
+"""Tests for `tower.web.ports.router`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.pipes import FakePipe
+from tower import __version__
+from tower.errors import TowerError, Unauthorized
+from tower.kube.status import StatusError, refusal_of
+from tower.web.access.authentication import ANYBODY
+from tower.web.outcome import HandOver, RawStream, Relay, Response
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
+
+PIPE = FakePipe()
+API = Response(200, b"the API")
+
+
+@define
+class FakeFields:
+    """Field lines."""
+
+    upgrade: bytes = b""
+    lines: dict[bytes, bytes] = field(factory=dict)
+    bearer: bytes | None = None
+    foreign: bytes = b""
+
+    def get(self, name: bytes) -> bytes | None:
+        """Return one."""
+        return self.lines.get(name)
+
+
+@define
+class FakeChannel:
+    """A connection."""
+
+    standing: Any = None
+
+
+#: Where what follows /clusters/alpha goes.
+ALPHA = Relay("alpha", b"/clusters/alpha", scope=b"/clusters/alpha")
+
+
+class NoRights:
+    """Records that never change."""
+
+    generation = 0
+
+    def seconds(self) -> float:
+        """Return a time."""
+        return 1e9
+
+
+@define
+class FakeRequest:
+    """What a router looks at."""
+
+    target: bytes
+    method: bytes = b"GET"
+    fields: FakeFields = field(factory=FakeFields)
+    certificate: bytes | None = None
+    identity: Any = None
+    channel: Any = field(factory=FakeChannel)
+    audited: list[str] = field(factory=list)
+
+    def audit(self, cluster: str) -> None:
+        """Note that it was to be written down."""
+        self.audited.append(cluster)
+
+    @property
+    def path(self) -> bytes:
+        """The path."""
+        return self.target.partition(b"?")[0]
+
+
+@define
+class FakeCredential:
+    """What somebody showed."""
+
+    cluster: str
+    term: tuple[float, float] = (0.0, 0.0)
+
+
+@define
+class FakeIdentity:
+    """Who somebody is."""
+
+    credential: FakeCredential
+    user: str = "jane"
+    groups: tuple[str, ...] = ("dev",)
+
+
+class FakeKubelets:
+    """Lets nobody, somebody, or somebody later."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.answer: Any = None
+
+    def authorize(
+        self, user: str, groups: Any, name: str, method: bytes, path: bytes, *, upgrade: bool
+    ) -> Any:
+        """Note who wants what."""
+        self.asked.append((user, groups, name, method, path, upgrade))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class RouterTestCase(SynchronousTestCase):
+    """Asks a router."""
+
+    def setUp(self) -> None:
+        """Have routers whose chain notes who wants where, and lets nobody pass while `closed`."""
+        self.asked: list[str] = []
+        self.taken: list[bytes] = []
+        self.closed = False
+        self.ready = True
+        chain: Any = self.chain
+        api: Any = lambda request: API  # noqa: E731 - a name for the type's sake
+
+        def take(pipe: Any, received: bytes) -> None:
+            self.taken.append(received)
+
+        rights: Any = NoRights()
+        self.problem = ""
+        self.kubelets = FakeKubelets()
+        self.front = FrontDoor(
+            chain,
+            chain,
+            api,
+            take,
+            rights,
+            lambda: self.ready,
+            ssh_tunnel=lambda: self.problem,
+            kubelets={"beta": self.kubelets}.get,
+        )
+        self.plain = PlainPort(take, lambda: self.problem)
+        self.port = ClusterPort(chain, "alpha", rights)
+
+    def chain(self, request: Any, cluster: str, end: Any) -> Any:
+        """Let a request pass, or nobody."""
+        self.asked.append(cluster)
+        if self.closed:
+            raise Unauthorized
+        if request.identity is None:
+            request.identity = FakeIdentity(FakeCredential(cluster))
+        return end()
+
+    def ask(
+        self, router: Any, target: bytes, method: bytes = b"GET", upgrade: bytes = b"", **lines: bytes
+    ) -> Any:
+        """Return the outcome."""
+        fields = FakeFields(
+            upgrade, {name.replace("_", "-").encode(): value for name, value in lines.items()}
+        )
+        return router(FakeRequest(target, method, fields))
+
+    def refused(self, code: int, router: Any, target: bytes, *arguments: Any, **lines: bytes) -> str:
+        """Have a request refused with *code*; return the text."""
+        with self.assertRaises(TowerError) as caught:
+            self.ask(router, target, *arguments, **lines)
+        self.assertEqual(refusal_of(caught.exception).code, code, target)
+        return str(caught.exception)
+
+
+class FrontDoorTests(RouterTestCase):
+    """The one TLS port for everything."""
+
+    def test_clusters(self) -> None:
+        """What follows the cluster's name is the cluster's, byte for byte."""
+        for rest in (b"", b"/", b"/api/v1/pods", b"?a=b", b"/a%2fb/..%2f?x=/clusters/beta", b"//x\\y"):
+            relay = self.ask(self.front, b"/clusters/alpha" + rest)
+            self.assertEqual(relay, ALPHA)
+        self.assertEqual(set(self.asked), {"alpha"})
+
+    def test_same_object(self) -> None:
+        """The way to a cluster is made once."""
+        first = self.ask(self.front, b"/clusters/alpha/x")
+        self.assertIs(self.ask(self.front, b"/clusters/alpha/y"), first)
+
+    def test_no_name(self) -> None:
+        """What no cluster can be called is not found; escapes in the name are refused."""
+        for name in (b"", b"Alpha", b"-a", b"a-", b"a.b", b"a" * 64, b"a_b"):
+            self.refused(404, self.front, b"/clusters/" + name + b"/api")
+        for name in (b"%61lpha", b"alpha%2fapi", b"alpha%2Fx", b"al\\pha"):
+            self.refused(400, self.front, b"/clusters/" + name + b"/api")
+        self.assertEqual(self.asked, [])
+
+    def test_escapes_in_our_own_paths(self) -> None:
+        """Elsewhere escapes, backslashes and empty segments are refused before anybody looks further."""
+        for path in (
+            b"/%61pis",
+            b"/apis/cluster.kubesphere.io%2fv1alpha1",
+            b"/apis//x",
+            b"//clusters/alpha",
+            b"/clusters%2falpha",
+            b"/apis\\x",
+        ):
+            self.refused(400, self.front, path)
+        self.assertEqual(self.asked, [])
+
+    def test_api(self) -> None:
+        """Tower's own API is behind the chain, as no cluster."""
+        for path in (b"/api", b"/apis", b"/apis/x?y=%20", b"/openapi/v3", b"/api/v1"):
+            self.assertIs(self.ask(self.front, path), API)
+        self.assertEqual(set(self.asked), {""})
+
+    def at_root(self, cluster: str, target: bytes) -> Any:
+        """Ask for *target* with a credential for *cluster*."""
+        request = FakeRequest(target, fields=FakeFields(bearer=b"secret"))
+        request.identity = FakeIdentity(FakeCredential(cluster))
+        router: Any = self.front
+        return router(request)
+
+    def test_at_home(self) -> None:
+        """Kubernetes' own paths, with the credential of a cluster, are that cluster's, byte for byte."""
+        for target in (b"/version", b"/api/v1/pods?x=%2e", b"/apis/apps//v1", b"/openapi/v3", b"/healthz"):
+            self.assertEqual(self.at_root("alpha", target), Relay("alpha", scope=ALPHA.scope))
+        self.assertEqual(self.asked, ["", "alpha"] * 5)
+
+    def test_not_at_home(self) -> None:
+        """Tower's own group stays Tower's, other paths too, and an administrator is at home here."""
+        for target in (b"/apis/cluster.kubesphere.io", b"/apis/cluster.kubesphere.io/v1alpha1/clusters"):
+            self.assertIs(self.at_root("alpha", target), API)
+        self.assertEqual(self.asked, ["", ""])
+        self.assertIs(self.at_root("", b"/api"), API)
+        self.assertEqual(self.at_root("", b"/healthz").body, b"ok\n")
+        for target in (b"/", b"/clusters", b"/logs", b"//api"):
+            with self.assertRaises(TowerError):
+                self.at_root("alpha", target)
+
+    def test_nothing_else(self) -> None:
+        """There is nothing elsewhere, and only whole segments count."""
+        for path in (b"/", b"/apisx", b"/clusters", b"/metrics", b"/openapix", b"*"):
+            self.refused(404, self.front, path)
+
+    def test_probes(self) -> None:
+        """The state of the process is open to all; ready is something else than alive."""
+        for path in (b"/healthz", b"/livez", b"/readyz?verbose"):
+            self.assertEqual(self.ask(self.front, path).body, b"ok\n")
+        self.ready = False
+        self.assertEqual(self.ask(self.front, b"/livez").code, 200)
+        self.refused(503, self.front, b"/readyz")
+        self.refused(405, self.front, b"/healthz", b"POST")
+
+    def test_ssh_tunnel_check(self) -> None:
+        """On both ports whoever asks is told whether nodes and keys are looked after, in upstream's words."""
+        path = b"/healthz/ssh-tunnel"
+        for router in (self.front, self.plain):
+            self.problem = ""
+            self.assertEqual((self.ask(router, path).code, self.ask(router, path).body), (200, b"ok\n"))
+            self.assertIn(b"[+]SSH Tunnel Check ok\n", self.ask(router, path + b"?verbose").body)
+            for self.problem in (
+                "tunnel sync is taking too long: 601",
+                "SSHKey sync is taking too long: 901",
+            ):
+                answer = self.ask(router, path)
+                self.assertEqual((answer.code, answer.body), (500, self.problem.encode() + b"\n"))
+                self.assertIn((b"Content-Type", b"text/plain; charset=utf-8"), answer.headers)
+            self.refused(405, router, path, b"POST")
+            for other in (b"/healthz/", b"/healthz/ssh-tunnels", b"/healthz/etcd", path + b"/"):
+                self.refused(404, router, other)
+        self.assertEqual(self.asked, [])
+
+    def test_version(self) -> None:
+        """The version is open to all."""
+        self.assertIn("gitVersion", json.loads(self.ask(self.front, b"/version").body))
+
+    def test_agents(self) -> None:
+        """Agents come to /agent, or anywhere with the exact subprotocol."""
+        for path, protocol in ((b"/agent", None), (b"/", b"tower-v2"), (b"/old/path", b"tower-v2")):
+            lines = {} if protocol is None else {"sec_websocket_protocol": protocol}
+            outcome = self.ask(self.front, path, b"GET", b"WebSocket", **lines)
+            assert isinstance(outcome, HandOver)
+            outcome.take(PIPE, path)
+        self.assertEqual(self.taken, [b"/agent", b"/", b"/old/path"])
+
+    def test_not_quite_agents(self) -> None:
+        """Another subprotocol, a list of them, or no WebSocket is no agent."""
+        for protocol in (b"tower-v1", b"tower-v2, x", b"TOWER-V2", b""):
+            self.refused(404, self.front, b"/", b"GET", b"websocket", sec_websocket_protocol=protocol)
+        self.refused(426, self.front, b"/agent")
+        self.refused(426, self.front, b"/agent", b"GET", b"spdy/3.1")
+
+    def test_agent_protocol_below_a_cluster(self) -> None:
+        """Below /clusters everything is the user's, whatever protocol it asks for."""
+        outcome = self.ask(
+            self.front, b"/clusters/alpha/x", b"GET", b"websocket", sec_websocket_protocol=b"tower-v2"
+        )
+        self.assertIsInstance(outcome, Relay)
+
+    def test_raw_streams(self) -> None:
+        """A target is opened by an upgrade to tower-stream, through the chain."""
+        for upgrade in (b"tower-stream", b"Tower-Stream"):
+            outcome = self.ask(self.front, b"/clusters/alpha/targets/pg-1.main", b"GET", upgrade)
+            self.assertEqual(outcome, RawStream("alpha", "pg-1.main"))
+        self.closed = True
+        self.refused(401, self.front, b"/clusters/alpha/targets/pg", b"GET", b"tower-stream")
+
+    def test_no_raw_way_to_the_api_server(self) -> None:
+        """The target kubernetes believes what comes on a stream about who asks: no raw stream leads there."""
+        self.refused(403, self.front, b"/clusters/alpha/targets/kubernetes", b"GET", b"tower-stream")
+
+    def test_bad_raw_streams(self) -> None:
+        """An upgrade to tower-stream is for targets alone, plainly written."""
+        for rest in (
+            b"",
+            b"/",
+            b"/targets/",
+            b"/targets/a/b",
+            b"/targets/%61",
+            b"/targets/kubernetes/",
+            b"/targets/Kubernetes",
+            b"/targets/a?x=y",
+            b"/targets/127.0.0.1:22",
+            b"/targets/-a",
+        ):
+            self.refused(400, self.front, b"/clusters/alpha" + rest, b"GET", b"tower-stream")
+
+    def test_targets_without_an_upgrade(self) -> None:
+        """Requests without the upgrade go to the target as they came; what follows its name is its own."""
+        prefix = b"/clusters/alpha/targets/wiki-1.main"
+        for rest in (b"", b"/", b"?a=b", b"/a%2fb//..%2f?x", b"/targets/kubernetes"):
+            self.assertEqual(
+                self.ask(self.front, prefix + rest),
+                Relay("alpha", prefix, "wiki-1.main", plain=True, scope=prefix),
+            )
+        self.assertIs(self.ask(self.front, prefix), self.ask(self.front, prefix + b"/x"))
+        upgraded = self.ask(self.front, prefix + b"/ws", b"GET", b"websocket")
+        self.assertEqual(upgraded.target, "wiki-1.main")
+        self.assertEqual(set(self.asked), {"alpha"})
+        self.closed = True
+        self.refused(401, self.front, prefix + b"/")
+
+    def test_no_targets(self) -> None:
+        """The API server is no target to be asked plainly, nor is what cannot be the name of one."""
+        for rest in (b"", b"/", b"/api", b"?x"):
+            self.refused(403, self.front, b"/clusters/alpha/targets/kubernetes" + rest)
+        for rest in (
+            b"",
+            b"/",
+            b"Wiki",
+            b"wiki%2f",
+            b"-a",
+            b"127.0.0.1:80/",
+            b"a" * 64,
+            b"wiki;x/",
+            b"%77iki",
+        ):
+            self.refused(404, self.front, b"/clusters/alpha/targets/" + rest)
+        for rest in (b"/targets", b"/targetsx/a", b"/%74argets/wiki/", b"//targets/wiki", b"/x/targets/wiki"):
+            self.assertEqual(self.ask(self.front, b"/clusters/alpha" + rest), ALPHA)
+        self.closed = True
+        self.refused(401, self.front, b"/clusters/alpha/targets/kubernetes")
+        self.refused(401, self.front, b"/clusters/alpha/targets/")
+
+    def test_kubelets(self) -> None:
+        """A kubelet is a target below a node's name; its cluster is asked about each request."""
+        prefix = b"/clusters/beta/targets/kubelet/n1.example"
+        for rest in (b"/stats/summary?x=/y", b"", b"/", b"?a"):
+            relay = self.ask(self.front, prefix + rest)
+            self.assertEqual(relay, Relay("beta", prefix, "kubelet/n1.example", plain=True, scope=prefix))
+        self.assertEqual(
+            self.kubelets.asked[0], ("jane", ("dev",), "n1.example", b"GET", b"/stats/summary", False)
+        )
+        self.assertEqual([asked[4] for asked in self.kubelets.asked[1:]], [b"", b"/", b""])
+        self.ask(self.front, prefix + b"/exec/a/b/c", b"POST", b"SPDY/3.1")
+        self.assertEqual(self.kubelets.asked[-1][3:], (b"POST", b"/exec/a/b/c", True))
+        self.assertEqual(set(self.asked), {"beta"})
+
+    def test_kubelets_at_ipv6(self) -> None:
+        """A node may be called by its address, however that begins and ends."""
+        for node in (b"::1", b"2001:db8::", b"fd00::2"):
+            relay: Any = self.ask(self.front, b"/clusters/beta/targets/kubelet/%b/pods" % node)
+            self.assertEqual(relay.target, f"kubelet/{node.decode()}")
+
+    def test_kubelets_are_asked_about_each_time(self) -> None:
+        """What was decided about one request says nothing about the next one of its connection."""
+        fields, channel = FakeFields(), FakeChannel()
+        router: Any = self.front
+        for path in (b"/a", b"/b"):
+            router(FakeRequest(b"/clusters/beta/targets/kubelet/n1" + path, fields=fields, channel=channel))
+        self.assertEqual([asked[4] for asked in self.kubelets.asked], [b"/a", b"/b"])
+        self.assertIsNone(channel.standing)
+
+    def test_kubelets_of_those_who_may(self) -> None:
+        """Who may not goes nowhere; who waits for the answer is let when it comes."""
+        target = b"/clusters/beta/targets/kubelet/n1/pods"
+        self.kubelets.answer = StatusError(403, "no")
+        self.refused(403, self.front, target)
+        waiting: Deferred[None] = Deferred()
+        self.kubelets.answer = waiting
+        outcome = self.ask(self.front, target)
+        self.assertNoResult(outcome)
+        waiting.callback(None)
+        self.assertEqual(self.successResultOf(outcome).target, "kubelet/n1")
+        self.kubelets.answer = fail(StatusError(403, "no"))
+        self.failureResultOf(self.ask(self.front, target), StatusError)
+
+    def test_kubelets_behind_the_chain(self) -> None:
+        """Who is not let into the cluster is not told anything of its nodes."""
+        self.closed = True
+        for rest in (b"", b"/", b"/n1", b"/n1/pods"):
+            self.refused(401, self.front, b"/clusters/beta/targets/kubelet" + rest)
+        self.assertEqual(self.kubelets.asked, [])
+
+    def test_no_kubelets(self) -> None:
+        """What cannot be a node's name leads to none, and no raw stream leads to a kubelet."""
+        for rest in (b"", b"/", b"?x", b"//", b"/-a/", b"/a%2fb", b"/..", b"/" + b"a" * 300):
+            self.refused(404, self.front, b"/clusters/beta/targets/kubelet" + rest)
+        self.refused(400, self.front, b"/clusters/beta/targets/kubelet/n1", b"GET", b"tower-stream")
+        self.assertEqual(self.kubelets.asked, [])
+
+    def test_targets_of_that_name(self) -> None:
+        """A cluster with an agent may have a target of its own that is called kubelet."""
+        prefix = b"/clusters/alpha/targets/kubelet"
+        for rest in (b"", b"/n1/pods"):
+            relay = self.ask(self.front, prefix + rest)
+            self.assertEqual(relay, Relay("alpha", prefix, "kubelet", plain=True, scope=prefix))
+        self.assertEqual(self.kubelets.asked, [])
+
+    def test_no_kubelets_on_ports_of_clusters(self) -> None:
+        """On a cluster's own port every path is the cluster's."""
+        self.assertEqual(self.ask(self.port, b"/targets/kubelet/n1/pods"), Relay("alpha"))
+
+    def test_ways_are_bounded(self) -> None:
+        """Names that nobody has do not fill the memory."""
+        self.closed = True
+        for number in range(20_010):
+            for path in (b"/clusters/x%d/", b"/clusters/a/targets/x%d/"):
+                with self.assertRaises(Unauthorized):
+                    self.ask(self.front, path % number)
+
+
+class PlainPortTests(RouterTestCase):
+    """The port without TLS."""
+
+    def test_health_and_version(self) -> None:
+        """Health and version are there, as KubeSphere's Tower has them."""
+        self.assertEqual(self.ask(self.plain, b"/health").body, b"OK\n")
+        for path in (b"/healthz", b"/readyz", b"/livez"):
+            self.assertEqual(self.ask(self.plain, path).body, b"ok\n")
+        self.assertEqual(self.ask(self.plain, b"/version").body, f"{__version__}\n".encode())
+        self.refused(405, self.plain, b"/health", b"DELETE")
+
+    def test_agents(self) -> None:
+        """Agents are taken."""
+        for path, lines in ((b"/agent", {}), (b"/", {"sec_websocket_protocol": b"tower-v2"})):
+            self.assertIsInstance(self.ask(self.plain, path, b"GET", b"websocket", **lines), HandOver)
+
+    def test_nothing_for_users(self) -> None:
+        """Neither clusters nor the API, whoever asks and however."""
+        for path in (
+            b"/clusters/alpha/api",
+            b"/apis",
+            b"/api",
+            b"/openapi/v3",
+            b"/",
+            b"/clusters/alpha/targets/pg",
+        ):
+            self.assertIn("--secure-port", self.refused(404, self.plain, path))
+        self.refused(404, self.plain, b"/clusters/alpha/targets/pg", b"GET", b"tower-stream")
+        self.assertEqual(self.asked, [])
+
+
+class ClusterPortTests(RouterTestCase):
+    """A cluster's own port."""
+
+    def test_everything_is_the_clusters(self) -> None:
+        """Whatever the path, it goes to the cluster, and nowhere else."""
+        for target in (b"/", b"/apis", b"/clusters/beta/api", b"/agent", b"/healthz", b"/version", b"/a%2f"):
+            self.assertEqual(self.ask(self.port, target), Relay("alpha", b""))
+        outcome = self.ask(self.port, b"/", b"GET", b"websocket", sec_websocket_protocol=b"tower-v2")
+        self.assertIsInstance(outcome, Relay)
+        self.assertEqual(set(self.asked), {"alpha"})
+
+    def test_chain(self) -> None:
+        """The chain is the front door's."""
+        self.closed = True
+        self.refused(401, self.port, b"/version")
+
+
+class OpenClusterPortTests(RouterTestCase):
+    """A cluster's own port that was opened to everybody."""
+
+    def ask_with(self, bearer: bytes | None, **more: Any) -> tuple[Any, Any]:
+        """Return the outcome for somebody with that token, and who he is taken for."""
+        request: Any = FakeRequest(b"/clusters/beta/api", fields=FakeFields(bearer=bearer, **more))
+        return self.open(request), request.identity
+
+    def setUp(self) -> None:
+        """Open it."""
+        super().setUp()
+        chain: Any = self.chain
+        rights: Any = NoRights()
+        self.open = OpenClusterPort(chain, "alpha", rights)
+
+    def test_anybody(self) -> None:
+        """Who shows nothing, or what is not Tower's, is asked nothing and passes as he came."""
+        self.closed = True
+        for bearer in (None, b"", b"eyJhbGciOi", b"tower-v1-x", b"Towerk-"):
+            outcome, who = self.ask_with(bearer, upgrade=b"websocket")
+            self.assertEqual((outcome, who), (Relay("alpha", plain=True), ANYBODY))
+        self.assertEqual(self.asked, [])
+
+    def test_tokens_of_tower(self) -> None:
+        """A token of Tower's is looked at, and if it is no good that is the end."""
+        outcome, who = self.ask_with(b"towerk-secret")
+        self.assertEqual((outcome, self.asked), (Relay("alpha", b""), ["alpha"]))
+        self.assertIsNot(who, ANYBODY)
+        self.closed = True
+        with self.assertRaises(Unauthorized):
+            self.ask_with(b"towerk-ended")
+
+    def test_one_after_the_other(self) -> None:
+        """On one connection each request is what its own header makes it."""
+        channel = FakeChannel()
+        for bearer, plain in ((b"towerk-a", False), (None, True), (b"towerk-a", False), (b"x", True)):
+            request: Any = FakeRequest(b"/api", fields=FakeFields(bearer=bearer), channel=channel)
+            request.identity = FakeIdentity(FakeCredential("alpha", (0.0, 2e9)))
+            outcome: Any = self.open(request)
+            self.assertEqual((outcome.plain, request.identity is ANYBODY), (plain, plain))

@@ -1,0 +1,359 @@
+"""Tests of `tower.websocket.dialer`."""
+
+from __future__ import annotations
+
+import gc
+import ssl
+import weakref
+from base64 import b64encode
+from hashlib import sha1
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.fakes.pipes import FakePipe
+from tests.net.tls.test_ca_pinning import family, server_context
+from tower.member.reconnecting import Backoff
+from tower.net.connect_proxy import LONGEST_HEAD
+from tower.net.connecting import ConnectFailed
+from tower.net.proxy_environment import HTTPProxy, parse_server_url
+from tower.net.tls.ca_pinning import key_hash
+from tower.net.tls.session import TLSSession
+from tower.websocket.client_handshake import LONGEST_ANSWER
+from tower.websocket.dialer import ANSWER_TIMEOUT, Dialer, DialFailed, NotSpoken
+
+
+def answer(request: bytes, protocol: bytes = b"Sec-WebSocket-Protocol: tower-v2\r\n") -> bytes:
+    """Return what a proxy says to a handshake."""
+    key = request.split(b"Sec-WebSocket-Key: ")[1].split(b"\r\n")[0]
+    accept = b64encode(sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest())  # RFC 6455 section 4.2.2
+    return (
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Accept: " + accept + b"\r\n" + protocol + b"\r\n"
+    )
+
+
+class Rest:
+    """The receiver that comes after the handshake."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def received(self, data: memoryview) -> None:
+        """Keep it."""
+        self.data += bytes(data)
+
+    def ended(self) -> None:
+        """Not of interest."""
+
+    def drained(self) -> None:
+        """Not of interest."""
+
+    def closed(self, reason: Exception) -> None:
+        """Not of interest."""
+
+
+class BackoffTests(SynchronousTestCase):
+    def test_growth(self) -> None:
+        """Waits grow by 1.4 from 100 ms to two minutes."""
+        backoff = Backoff(chance=lambda: 1.0)
+        waits = [backoff.wait() for _ in range(40)]
+        self.assertAlmostEqual(waits[0], 0.1)
+        self.assertAlmostEqual(waits[1], 0.14)
+        self.assertAlmostEqual(waits[2], 0.196)
+        self.assertEqual(waits[-1], 120.0)
+
+    def test_jitter(self) -> None:
+        """Half of each wait is left to chance."""
+        self.assertAlmostEqual(Backoff(chance=lambda: 0.0).wait(), 0.05)
+        self.assertTrue(all(0.05 <= Backoff().wait() <= 0.1 for _ in range(100)))
+
+    def test_reset(self) -> None:
+        """A good connection begins anew."""
+        backoff = Backoff(chance=lambda: 1.0)
+        for _ in range(10):
+            backoff.wait()
+        backoff.reset()
+        self.assertAlmostEqual(backoff.wait(), 0.1)
+
+    def test_longest(self) -> None:
+        """A small limit holds from the first wait on."""
+        self.assertAlmostEqual(Backoff(longest=0.05, chance=lambda: 1.0).wait(), 0.05)
+
+
+class DialerTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        """Have a network on which every connection comes about."""
+        self.clock = MemoryReactorClock()
+        self.asked: list[tuple[str, int, dict[str, Any]]] = []
+        self.pipes: list[FakePipe] = []
+        self.failure: ConnectFailed | None = None
+
+    def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:
+        """Be `tower.net.connecting.connect`."""
+        self.asked.append((host, port, options))
+        if self.failure is not None:
+            return fail(self.failure)
+        self.pipes.append(FakePipe())
+        return succeed(self.pipes[-1])
+
+    def dial(
+        self, url: str = "ws://tower.example:8080/agent?a=b", protocol: str = "tower-v2", **options: Any
+    ) -> Deferred[Any]:
+        """Begin to dial."""
+        dialer = Dialer(self.clock, parse_server_url(url), connect=self.connect, **options)
+        return Deferred.fromCoroutine(dialer.dial(protocol))
+
+    def failed(self, dialled: Deferred[Any]) -> str:
+        """Return why it failed, having made sure that nothing is left."""
+        text = str(self.failureResultOf(dialled, DialFailed).value)
+        self.assertTrue(all(pipe.lost for pipe in self.pipes))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return text
+
+    def test_handshake(self) -> None:
+        """The request is what RFC 6455 wants, with our subprotocol and the URL's path."""
+        dialled = self.dial()
+        (pipe,) = self.pipes
+        request = bytes(pipe.sent)
+        self.assertTrue(request.startswith(b"GET /agent?a=b HTTP/1.1\r\nUser-Agent: tower-agent/"))
+        for line in (
+            b"Host: tower.example:8080",
+            b"Sec-WebSocket-Protocol: tower-v2",
+            b"Sec-WebSocket-Version: 13",
+        ):
+            self.assertIn(b"\r\n" + line + b"\r\n", request)
+        self.assertNotIn(b"Extensions", request)
+        pipe.deliver(answer(request))
+        self.assertEqual(self.successResultOf(dialled), (pipe, b""))
+        self.assertTrue(pipe.paused)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_freed(self) -> None:
+        """Nothing of the handshake holds the connection after it; no collector is needed."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        dialled = self.dial()
+        pipe = self.pipes.pop()
+        pipe.deliver(answer(bytes(pipe.sent)))
+        self.successResultOf(dialled)
+        del pipe.receiver  # a tunnel takes its place
+        held = weakref.ref(pipe)
+        del pipe, dialled
+        self.assertIsNone(held())
+
+    def test_splits(self) -> None:
+        """The answer may come in any pieces; what comes behind it is handed over."""
+        for step in (1, 7, 1000):
+            dialled = self.dial()
+            pipe = self.pipes[-1]
+            wire = answer(bytes(pipe.sent)) + b"\x82\x05SSH-2"
+            for i in range(0, len(wire), step):
+                pipe.deliver(wire[i : i + step])
+            leftover = self.successResultOf(dialled)[1]
+            rest = Rest()
+            pipe.receiver = rest
+            pipe.resume()
+            self.assertEqual(leftover + rest.data, b"\x82\x05SSH-2")
+
+    def test_ipv6(self) -> None:
+        """An IPv6 address is in brackets in the request, and without them where we connect."""
+        self.dial("ws://[fd00::1]:8080")
+        self.assertEqual(self.asked[0][:2], ("fd00::1", 8080))
+        self.assertIn(b"\r\nHost: [fd00::1]:8080\r\n", bytes(self.pipes[0].sent))
+
+    def test_refused(self) -> None:
+        """A connection that does not come about says where and why."""
+        self.pipes = []
+        self.failure = ConnectFailed("refused", "tower.example:8080: connection refused")
+        self.assertEqual(
+            self.failed(self.dial("ws://tower.example:8080")),
+            "cannot reach ws://tower.example:8080: tower.example:8080: connection refused",
+        )
+
+    def test_status(self) -> None:
+        """An answer other than 101 is told with its status."""
+        dialled = self.dial()
+        self.pipes[0].deliver(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        self.assertIn("HTTP status 404", self.failed(dialled))
+
+    def test_not_spoken(self) -> None:
+        """A server that refuses is told from one that cannot be asked now."""
+        refusals = dict.fromkeys((200, 301, 400, 403, 404, 426, 500), True)
+        for status, refused in {**refusals, **dict.fromkeys((429, 502, 503, 504), False)}.items():
+            dialled = self.dial()
+            pipe = self.pipes[-1]
+            for byte in b"HTTP/1.0 %d Whatever\r\nContent-Length: 0\r\n\r\n" % status:
+                if not pipe.lost:
+                    pipe.deliver(bytes([byte]))
+            error = self.failureResultOf(dialled, DialFailed).value
+            self.assertEqual((status, isinstance(error, NotSpoken)), (status, refused))
+            self.assertIn(str(status), str(error))
+            self.assertNotIn("Whatever", str(error))
+        dialled = self.dial()
+        self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), b""))
+        self.failureResultOf(dialled, NotSpoken)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_v1(self) -> None:
+        """kubesphere-v1 is asked for alone, and need not be echoed, as old proxies do not."""
+        for echo in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
+            dialled = self.dial("http://tower.example/tower/", protocol="kubesphere-v1")
+            pipe = self.pipes[-1]
+            request = bytes(pipe.sent)
+            self.assertTrue(request.startswith(b"GET /tower/ HTTP/1.1\r\n"))
+            self.assertEqual(request.count(b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"), 1)
+            self.assertNotIn(b"tower-v2", request)
+            pipe.deliver(answer(request, echo) + b"\x82\x05SSH-k")
+            self.assertEqual(self.successResultOf(dialled), (pipe, b"\x82\x05SSH-k"))
+        dialled = self.dial(protocol="kubesphere-v1")
+        self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent)))
+        self.assertIn("kubesphere-v1", str(self.failureResultOf(dialled, NotSpoken).value))
+
+    def test_bad_answers(self) -> None:
+        """No 101 of somebody else's is taken for ours."""
+        for protocol in (b"", b"Sec-WebSocket-Protocol: kubesphere-v1\r\n"):
+            dialled = self.dial()
+            self.pipes[-1].deliver(answer(bytes(self.pipes[-1].sent), protocol))
+            self.failed(dialled)
+        dialled = self.dial()
+        self.pipes[-1].deliver(answer(b"Sec-WebSocket-Key: other\r\n"))
+        text = self.failed(dialled)
+        self.assertTrue(text.endswith("Sec-WebSocket-Accept bogus value"), text)
+        for nonsense in (
+            b"SSH-2.0-OpenSSH_9",
+            b"HTTP/1.1 101 \xff\xfe",
+            b"HTTP/1.1 101 x\r\n\xff: \xfe",
+            b"\xff",
+        ):
+            dialled = self.dial()
+            self.pipes[-1].deliver(nonsense + b"\r\n\r\n\r\n")
+            self.failed(dialled)
+
+    def test_endless(self) -> None:
+        """An answer that does not end is cut off."""
+        dialled = self.dial()
+        for _ in range(LONGEST_ANSWER // 1024 + 1):
+            if not self.pipes[0].lost:
+                self.pipes[0].deliver(b"x" * 1024)
+        self.assertIn("does not end", self.failed(dialled))
+
+    def test_cut(self) -> None:
+        """A connection that is cut during the handshake is a failure."""
+        dialled = self.dial()
+        self.pipes[0].lose()
+        self.failed(dialled)
+
+    def test_silence(self) -> None:
+        """No answer is a failure after a time."""
+        dialled = self.dial()
+        self.assertNoResult(dialled)
+        self.clock.advance(ANSWER_TIMEOUT)
+        self.assertIn("did not answer", self.failed(dialled))
+
+    def test_cancel(self) -> None:
+        """Cancelling leaves nothing behind."""
+        dialled = self.dial()
+        dialled.cancel()
+        self.failureResultOf(dialled)
+        self.assertTrue(self.pipes[0].lost)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_tls(self) -> None:
+        """With wss the context is used, and the host's name is to be verified."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.dial("wss://tower.example", context=context)
+        host, port, options = self.asked[0]
+        self.assertEqual((host, port), ("tower.example", 443))
+        self.assertIs(options["tls"], context)
+        self.assertEqual(options["server_hostname"], "tower.example")
+
+    def show_chain(self, pipe: FakePipe) -> None:
+        """Be a TLS server that shows the whole family."""
+        root, middle, leaf = family()
+        server = TLSSession(server_context(leaf, middle[0], root[0]), server_side=True)
+        for _ in range(2):
+            server.feed(memoryview(pipe.taken()))
+            server.handshake()
+            if wire := server.take():
+                pipe.deliver(wire)
+
+    def test_learns_the_ca(self) -> None:
+        """With a hash the CA is learnt on a connection of its own, once, and then rules."""
+        dialer = Dialer(
+            self.clock,
+            parse_server_url("wss://tower.example"),
+            hashes=[key_hash(family()[0][0])],
+            connect=self.connect,
+        )
+        Deferred.fromCoroutine(dialer.dial())
+        self.assertIsNone(self.asked[0][2]["tls"])
+        self.show_chain(self.pipes[0])
+        self.assertTrue(self.pipes[0].lost)
+        learnt = self.asked[1][2]["tls"]
+        self.assertEqual(learnt.verify_mode, ssl.CERT_REQUIRED)
+        self.assertTrue(learnt.check_hostname)
+        Deferred.fromCoroutine(dialer.dial())
+        self.assertIs(self.asked[2][2]["tls"], learnt)
+        self.failure = ConnectFailed("tls", "certificate verify failed")
+        self.failureResultOf(Deferred.fromCoroutine(dialer.dial()), DialFailed)
+        self.failure = None
+        Deferred.fromCoroutine(dialer.dial())
+        self.assertIsNone(self.asked[4][2]["tls"])  # another CA may be there by now: look again
+
+    def test_other_ca(self) -> None:
+        """A proxy whose CA has another hash is left alone; nothing was sent to it."""
+        dialled = self.dial("wss://tower.example", hashes=["sha256:" + "0" * 64])
+        self.show_chain(self.pipes[0])
+        self.assertIn("--ca-hash", self.failed(dialled))
+        self.assertEqual(len(self.asked), 1)
+
+    def test_no_tls_there(self) -> None:
+        """A server without TLS is a failure too."""
+        dialled = self.dial("wss://tower.example", hashes=["sha256:" + "0" * 64])
+        self.pipes[0].deliver(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        self.failed(dialled)
+
+    def test_http_proxy(self) -> None:
+        """An HTTP proxy is asked first, and the handshake goes through it."""
+        dialled = self.dial(proxy=HTTPProxy("squid", 3128, b"Basic abc"))
+        (pipe,) = self.pipes
+        self.assertEqual(self.asked[0][:2], ("squid", 3128))
+        self.assertEqual(
+            pipe.taken(),
+            b"CONNECT tower.example:8080 HTTP/1.1\r\nHost: tower.example:8080\r\n"
+            b"Proxy-Authorization: Basic abc\r\n\r\n",
+        )
+        for byte in b"HTTP/1.0 200 Connection established\r\nVia: x\r\n\r\n":
+            pipe.deliver(bytes([byte]))
+        pipe.deliver(answer(pipe.taken()))
+        self.assertEqual(self.successResultOf(dialled), (pipe, b""))
+
+    def test_http_proxy_refuses(self) -> None:
+        """What the HTTP proxy says against it is told, with its address and without the login."""
+        proxy = HTTPProxy("squid", 3128, b"Basic abc")
+        for said, words in (
+            (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407 Proxy Authentication Required"),
+            (b"HTTP/1.1 403\r\n\r\n", "CONNECT with 403"),
+            (b"SSH-2.0\r\n\r\n", "as an HTTP proxy does"),
+            (b"HTTP/1.1 200 OK\r\n\r\nmore", "more than its answer"),
+            (b"x" * (LONGEST_HEAD + 1), "does not end"),
+        ):
+            dialled = self.dial(proxy=proxy)
+            self.pipes[-1].deliver(said)
+            text = self.failed(dialled)
+            self.assertIn("squid:3128", text)
+            self.assertIn(words, text)
+            self.assertNotIn("abc", text)
+
+    def test_http_proxy_gone(self) -> None:
+        """An HTTP proxy that hangs up or says nothing is a failure."""
+        for event in (FakePipe.end, FakePipe.lose):
+            dialled = self.dial(proxy=HTTPProxy("squid", 3128))
+            event(self.pipes[-1])
+            self.assertIn("closed", self.failed(dialled))
+        dialled = self.dial(proxy=HTTPProxy("squid", 3128))
+        self.clock.advance(ANSWER_TIMEOUT)
+        self.assertIn("did not answer", self.failed(dialled))

@@ -1,0 +1,1 @@
+"""Configuration files of cloud providers: gcfg syntax, sections, public keys, URLs."""

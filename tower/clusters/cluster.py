@@ -1,0 +1,253 @@
+"""A cluster: its record, and the Kubernetes object it is shown as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+from attrs import field, frozen
+
+from tower.clusters import ssh_spec_object
+from tower.clusters.ssh_spec import SSHSpec
+from tower.errors import Invalid
+from tower.escaping import escaped
+from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
+from tower.store.records import Record, Value
+
+#: The API group and version of clusters, as KubeSphere's Tower has it.
+API_VERSION = "cluster.kubesphere.io/v1alpha1"
+
+#: Largest sum of all labels and annotations, characters (Kubernetes' limit for annotations).
+_METADATA_LIMIT = 256 * 1024
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
+
+#: The ways into a cluster: its agent dials out, or we reach its nodes by SSH.
+ClusterType: TypeAlias = Literal["proxy", "ssh"]
+
+
+@frozen
+class Condition:
+    """One observation about a cluster.
+
+    :ivar type: such as ``AgentAvailable``.
+    :ivar message: for people; escaped, as it may repeat a member's words.
+    :ivar last_transition: when *status* last changed, s since the epoch.
+    """
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str = field(converter=escaped)
+    last_transition: float
+
+
+@frozen
+class Cluster:
+    """A member cluster, as the store has it.
+
+    :ivar uid: of this cluster alone; a later one of the same name has another.
+    :ivar resource_version: the store's version of the record.
+    :ivar created: s since the epoch.
+    :ivar enabled: whether it is served; see `Clusters.set_enabled`.
+    :ivar kubernetes_port: its own TLS port, or None when none was ever given out.
+    :ivar ssh: how its nodes are reached; None: it has an agent.
+    """
+
+    name: str
+    uid: str
+    resource_version: int
+    created: float
+    enabled: bool = True
+    kubernetes_port: int | None = None
+    conditions: tuple[Condition, ...] = ()
+    labels: Mapping[str, str] = field(factory=dict)
+    annotations: Mapping[str, str] = field(factory=dict)
+    ssh: SSHSpec | None = None
+
+    @property
+    def type(self) -> ClusterType:
+        """The way into it."""
+        return "proxy" if self.ssh is None else "ssh"
+
+    @property
+    def identities(self) -> SystemIdentities:
+        """Whom of the system users may act as, as far as it is the proxy's to say."""
+        return NONE_ALLOWED if self.ssh is None else self.ssh.identities
+
+    def condition(self, kind: str) -> Condition | None:
+        """Return the condition of that type, if it was ever set."""
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+@frozen
+class MemberFacts:
+    """What may be shown of the credential that the proxy keeps for a cluster of type ssh.
+
+    :ivar server: URL of the API server, as the nodes reach it.
+    :ivar expires: when the credential ends, s since the epoch; None: nobody can tell.
+    """
+
+    server: str
+    credential: Literal["certificate", "token", "none"]
+    expires: float | None = None
+
+
+@frozen
+class Live:
+    """What is known of a cluster this moment, and never stored.
+
+    :ivar endpoint: the URL users reach it at, or an empty string.
+    :ivar tunnels: how many agents are connected.
+    :ivar version: of the agent, or an empty string.
+    :ivar last_seen: when an agent was last heard of, s since the epoch.
+    :ivar round_trip: to the agent and back, s.
+    :ivar member: of clusters of type ssh.
+    """
+
+    endpoint: str = ""
+    tunnels: int = 0
+    version: str = ""
+    last_seen: float | None = None
+    round_trip: float | None = None
+    member: MemberFacts | None = None
+
+
+def check_name(name: str) -> str:
+    """Return *name* if it can name a cluster, which is a DNS label (RFC 1123).
+
+    :raise Invalid: saying what is allowed.
+    """
+    if not _LABEL.fullmatch(name):
+        raise Invalid(
+            f"cluster name {name!r}: must be 1 to 63 lower case letters, digits and '-', "
+            "beginning and ending with a letter or digit, such as 'alpha' or 'berlin-2'"
+        )
+    return name
+
+
+def check_metadata(cluster: Cluster) -> None:
+    """Raise `Invalid` unless labels and annotations are strings and not too many."""
+    items = [*cluster.labels.items(), *cluster.annotations.items()]
+    if not all(isinstance(key, str) and isinstance(value, str) for key, value in items):
+        raise Invalid(f"cluster {cluster.name}: labels and annotations must be strings")
+    if sum(len(key) + len(value) for key, value in items) > _METADATA_LIMIT:
+        raise Invalid(f"cluster {cluster.name}: labels and annotations exceed {_METADATA_LIMIT} characters")
+
+
+def encode(cluster: Cluster) -> Value:
+    """Return what the store keeps of *cluster*; name and version are the record's."""
+    value: dict[str, Any] = {
+        "uid": cluster.uid,
+        "created": cluster.created,
+        "enabled": cluster.enabled,
+        "kubernetes_port": cluster.kubernetes_port,
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "last_transition": condition.last_transition,
+            }
+            for condition in cluster.conditions
+        ],
+        "labels": dict(cluster.labels),
+        "annotations": dict(cluster.annotations),
+    }
+    if cluster.ssh is not None:
+        value["ssh"] = ssh_spec_object.to_record(cluster.ssh)
+    return value
+
+
+def decode(record: Record) -> Cluster:
+    """Return the cluster that *record* holds."""
+    value = record.value
+    ssh = value.get("ssh")  # records of before 0.6 have none
+    return Cluster(
+        name=record.name,
+        uid=value["uid"],
+        resource_version=record.version,
+        created=value["created"],
+        enabled=value["enabled"],
+        kubernetes_port=value["kubernetes_port"],
+        conditions=tuple(Condition(**condition) for condition in value["conditions"]),
+        labels=value["labels"],
+        annotations=value["annotations"],
+        ssh=None if ssh is None else ssh_spec_object.from_record(ssh),
+    )
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time as Kubernetes writes it (RFC 3339, UTC, whole seconds)."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_object(cluster: Cluster, live: Live | None = None) -> dict[str, Any]:
+    """Return *cluster* as the Kubernetes object, named as in upstream's CRD, and without secrets.
+
+    Tower's own additions are ``spec.connection.ssh`` and ``status.agents``, ``agentVersion``, ``lastSeen``,
+    ``roundTripMilliseconds``, ``member``.
+    """
+    connection: dict[str, Any] = {"type": cluster.type}
+    if cluster.ssh is not None:
+        connection["ssh"] = ssh_spec_object.to_object(cluster.ssh)
+    if cluster.kubernetes_port is not None:
+        connection["kubernetesAPIServerPort"] = cluster.kubernetes_port
+    if live is not None and live.endpoint:
+        connection["kubernetesAPIEndpoint"] = live.endpoint
+    metadata: dict[str, Any] = {
+        "name": cluster.name,
+        "uid": cluster.uid,
+        "resourceVersion": str(cluster.resource_version),
+        "creationTimestamp": timestamp(cluster.created),
+    }
+    if cluster.labels:
+        metadata["labels"] = dict(cluster.labels)
+    if cluster.annotations:
+        metadata["annotations"] = dict(cluster.annotations)
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Cluster",
+        "metadata": metadata,
+        "spec": {"enable": cluster.enabled, "connection": connection},
+        "status": _status(cluster, live),
+    }
+
+
+def _status(cluster: Cluster, live: Live | None) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "conditions": [
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": timestamp(condition.last_transition),
+            }
+            for condition in cluster.conditions
+        ]
+    }
+    if live is not None:
+        if cluster.ssh is None:
+            status["agents"] = live.tunnels
+        if live.version:
+            status["agentVersion"] = live.version
+        if live.last_seen is not None:
+            status["lastSeen"] = timestamp(live.last_seen)
+        if live.round_trip is not None:
+            status["roundTripMilliseconds"] = round(live.round_trip * 1000, 3)
+        if live.member is not None:
+            status["member"] = _member(live.member)
+    return status
+
+
+def _member(facts: MemberFacts) -> dict[str, Any]:
+    shown: dict[str, Any] = {"server": facts.server, "credential": facts.credential}
+    if facts.expires is not None:
+        shown["expirationTimestamp"] = timestamp(facts.expires)
+    return shown

@@ -1,0 +1,299 @@
+"""The credentials that Tower issued to users: whose they are, what for, and until when.
+
+The store has only the SHA-256 of a token, or of a certificate's DER.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from attrs import evolve, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from tower.errors import Conflict, Invalid, NotFound
+from tower.store import IStore
+from tower.store.records import (
+    Create,
+    Delete,
+    Event,
+    Operation,
+    Record,
+    RecordChanged,
+    RecordMissing,
+    Require,
+    Update,
+)
+
+#: The group whose members may use Tower's own API.
+ADMINS = "tower:admins"
+
+#: What every bearer token begins with, so that scanners for leaked secrets can know it.
+PREFIX = "towerk-"
+
+#: Most credentials there may be at a time.
+CREDENTIAL_LIMIT = 100_000
+
+#: How long an ended credential is remembered, so that one can see what became of it, s.
+REMEMBERED = 86400.0
+
+#: How far the clock may have gone back since a credential was issued, s.
+_SKEW = 300.0
+
+#: Most operations in one transaction of `Credentials.purge`.
+_PURGE_BATCH = 500
+
+_ATTEMPTS = 10
+
+CredentialKind: TypeAlias = Literal["cert", "token"]
+
+
+@frozen
+class Credential:
+    """What was issued to somebody.
+
+    :ivar id: names it; no secret.
+    :ivar cluster: the cluster it is for; empty for Tower's own API.
+    :ivar cluster_uid: that cluster's uid; empty for Tower's own API.
+    :ivar digest: SHA-256 of the token, or of the certificate's DER, hexadecimal.
+    :ivar issued: s since the epoch.
+    :ivar expires: s since the epoch.
+    :ivar revoked_at: when it was revoked, s since the epoch.
+    :ivar ended: its expiry was seen; holds even when the clock is set back.
+    """
+
+    id: str
+    cluster: str
+    cluster_uid: str
+    user: str
+    groups: tuple[str, ...]
+    kind: CredentialKind
+    digest: str = field(repr=False)
+    issued: float
+    expires: float
+    revoked_at: float | None = None
+    ended: bool = False
+
+    @property
+    def revoked(self) -> bool:
+        """Whether it was revoked."""
+        return self.revoked_at is not None
+
+    @property
+    def term(self) -> tuple[float, float]:
+        """From when on, and until when, it opens anything, s since the epoch; unless revoked or ended."""
+        return self.issued - _SKEW, self.expires
+
+    def valid(self, now: float) -> bool:
+        """Return whether it opens anything at *now*, s since the epoch."""
+        since, until = self.term
+        return not self.revoked and not self.ended and since <= now < until
+
+
+class Credentials:
+    """The credentials in a store.
+
+    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    :param max_ttl: longest life that may be asked for, s (``--max-credential-ttl``).
+    """
+
+    def __init__(self, store: IStore, clock: IReactorTime, max_ttl: float) -> None:
+        self.max_ttl = max_ttl
+        self._store = store
+        self._clock = clock
+        self._by_digest: dict[str, Credential] = {}
+        self._watchers: list[Callable[[Credential], None]] = []
+        for record in store.snapshot("credentials").values():
+            credential = _decode(record)
+            self._by_digest[credential.digest] = credential
+        self._watch = store.watch("credentials", self._changed)
+
+    def find(self, digest: str) -> Credential | None:
+        """Return the credential whose token, or certificate in DER, has this SHA-256 (hexadecimal).
+
+        One look-up in a dictionary.  What has ended for good is not found; what is found may have expired or
+        been revoked: see `Credential.valid`.
+        """
+        credential = self._by_digest.get(digest)
+        return None if credential is None or credential.ended else credential
+
+    def get(self, credential_id: str) -> Credential | None:
+        """Return the credential of that id."""
+        record = self._store.get("credentials", credential_id)
+        return None if record is None else _decode(record)
+
+    def list(self, cluster: str) -> Sequence[Credential]:
+        """Return the credentials for a cluster, or with an empty string for Tower's own API, oldest first."""
+        found = (credential for credential in self._by_digest.values() if credential.cluster == cluster)
+        return sorted(found, key=lambda credential: (credential.issued, credential.id))
+
+    def issue_token(
+        self, cluster: str, user: str, groups: Iterable[str], ttl: float
+    ) -> Deferred[tuple[Credential, str]]:
+        """Make a bearer token, which is nowhere but in the answer.
+
+        Fails with `NotFound`, `Invalid`, or `Conflict` when there are too many credentials.
+
+        :param cluster: the cluster's name; empty for Tower's own API.
+        :param ttl: how long it lives, s.
+        """
+        return Deferred.fromCoroutine(self._issue_token(cluster, user, groups, ttl))
+
+    def register_certificate(
+        self, cluster: str, user: str, groups: Iterable[str], ttl: float, digest: str
+    ) -> Deferred[Credential]:
+        """Make a certificate, just signed, a credential.
+
+        Fails with `NotFound`, `Invalid`, or `Conflict` when there are too many credentials.
+
+        :param cluster: the cluster's name; empty for Tower's own API.
+        :param ttl: how long it lives, s.
+        :param digest: SHA-256 of the certificate's DER, hexadecimal.
+        """
+        return Deferred.fromCoroutine(self._register(cluster, user, groups, ttl, "cert", digest))
+
+    def revoke(self, credential_id: str, cluster: str | None = None) -> Deferred[Credential]:
+        """End a credential now; once more changes nothing.
+
+        Fails with `NotFound`.
+
+        :param cluster: revoke it only if it is for this cluster.
+        """
+        return Deferred.fromCoroutine(self._revoke(credential_id, cluster))
+
+    def purge(self) -> Deferred[int]:
+        """End what has expired, so that no clock set back revives it, and forget what ended long ago.
+
+        :return: how many were changed or forgotten.
+        """
+        return Deferred.fromCoroutine(self._purge())
+
+    def watch_ends(self, callback: Callable[[Credential], None]) -> None:
+        """Call *callback* with each credential that is revoked, ended, or removed with its cluster."""
+        self._watchers.append(callback)
+
+    def stop(self) -> None:
+        """Follow the store no longer."""
+        self._watch.stop()
+        self._watchers.clear()
+
+    async def _issue_token(
+        self, cluster: str, user: str, groups: Iterable[str], ttl: float
+    ) -> tuple[Credential, str]:
+        token = PREFIX + secrets.token_urlsafe(32)
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        return await self._register(cluster, user, groups, ttl, "token", digest), token
+
+    async def _register(
+        self, cluster: str, user: str, groups: Iterable[str], ttl: float, kind: CredentialKind, digest: str
+    ) -> Credential:
+        names = tuple(dict.fromkeys(groups))
+        _check_names(user, names)
+        if not 0 < ttl <= self.max_ttl:
+            raise Invalid(
+                f"ttl {ttl:g} s: must be more than 0 and at most {self.max_ttl:g} s, "
+                "the proxy's --max-credential-ttl"
+            )
+        if len(self._by_digest) >= CREDENTIAL_LIMIT:
+            raise Conflict(
+                f"there are {CREDENTIAL_LIMIT} credentials, the most allowed: wait until some expire"
+            )
+        operations: list[Operation] = []
+        uid = ""
+        if cluster:
+            owner = self._store.get("clusters", cluster)
+            if owner is None:
+                raise _no_cluster(cluster)
+            uid = owner.value["uid"]
+            operations.append(Require("clusters", cluster))
+        now = self._clock.seconds()
+        credential = Credential(
+            "c-" + secrets.token_hex(8), cluster, uid, user, names, kind, digest, now, now + ttl
+        )
+        operations.append(Create("credentials", credential.id, _encode(credential)))
+        if digest in self._by_digest:
+            raise Conflict("that certificate is a credential already")
+        try:
+            await self._store.transact(operations)
+        except RecordMissing as e:
+            raise _no_cluster(cluster) from e
+        return credential
+
+    async def _revoke(self, credential_id: str, cluster: str | None) -> Credential:
+        for _ in range(_ATTEMPTS):
+            record = self._store.get("credentials", credential_id)
+            if record is None or cluster not in (None, record.value["cluster"]):
+                place = f"cluster {cluster} has" if cluster else "there is"
+                raise NotFound(f"{place} no credential {credential_id}")
+            credential = _decode(record)
+            if credential.revoked:
+                return credential
+            credential = evolve(credential, revoked_at=self._clock.seconds())
+            try:
+                await self._store.update("credentials", credential_id, _encode(credential), record.version)
+            except (RecordChanged, RecordMissing):
+                continue
+            return credential
+        raise Conflict(f"credential {credential_id} changes too often: try again")
+
+    async def _purge(self) -> int:
+        now = self._clock.seconds()
+        operations: list[Operation] = []
+        for record in self._store.snapshot("credentials").values():
+            value = record.value
+            if now >= value["expires"] + REMEMBERED:
+                operations.append(Delete("credentials", record.name, record.version))
+            elif now >= value["expires"] and not value["ended"]:
+                operations.append(
+                    Update("credentials", record.name, {**value, "ended": True}, record.version)
+                )
+            if len(operations) >= _PURGE_BATCH:
+                break
+        if operations:
+            try:
+                await self._store.transact(operations)
+            except (RecordChanged, RecordMissing):
+                return 0  # The next round comes soon enough.
+        return len(operations)
+
+    def _changed(self, event: Event) -> None:
+        credential = _decode(event.record)
+        if event.type == "DELETED":
+            self._by_digest.pop(credential.digest, None)
+        else:
+            self._by_digest[credential.digest] = credential
+        if event.type == "DELETED" or credential.revoked or credential.ended:
+            for watcher in self._watchers:
+                watcher(credential)
+
+
+def _check_names(user: str, groups: Iterable[str]) -> None:
+    for what, name in (("user", user), *(("group", group) for group in groups)):
+        if not (0 < len(name) <= 253 and name.isascii() and name.isprintable() and name == name.strip()):
+            raise Invalid(f"{what} {name!r}: must be 1 to 253 printable ASCII characters, no blank at an end")
+
+
+def _no_cluster(name: str) -> NotFound:
+    return NotFound(f"cluster {name} not found: 'tower cluster list' shows all")
+
+
+def _encode(credential: Credential) -> dict[str, Any]:
+    return {
+        "cluster": credential.cluster,
+        "cluster_uid": credential.cluster_uid,
+        "user": credential.user,
+        "groups": list(credential.groups),
+        "kind": credential.kind,
+        "digest": credential.digest,
+        "issued": credential.issued,
+        "expires": credential.expires,
+        "revoked_at": credential.revoked_at,
+        "ended": credential.ended,
+    }
+
+
+def _decode(record: Record) -> Credential:
+    return Credential(id=record.name, **{**record.value, "groups": tuple(record.value["groups"])})

@@ -1,0 +1,75 @@
+"""A port of its own for each cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from tower.clusters.cluster import Cluster
+from tower.errors import Conflict, Invalid
+from tower.store import IStore
+from tower.store.records import Create, Operation, Record, RecordExists
+
+
+class ClusterPorts:
+    """:param ports: what they are taken from; None: there are none.
+    :ivar range: that.
+    """
+
+    def __init__(self, store: IStore, ports: range | None) -> None:
+        self.range = ports
+        self._store = store
+
+    def check(self, port: int | None) -> None:
+        """Raise `Invalid` unless *port* can be wished for."""
+        if port is None or (self.range is not None and port in self.range):
+            return
+        if self.range is None:
+            raise Invalid(f"port {port} cannot be had: this proxy gives clusters none (--cluster-ports none)")
+        raise Invalid(
+            f"port {port} cannot be had: --cluster-ports is {self.range.start}-{self.range.stop - 1}; "
+            "choose one of these, or give the proxy another range"
+        )
+
+    async def write(
+        self,
+        cluster: Cluster,
+        operations: Callable[[int | None], Sequence[Operation]],
+        wanted: int | None = None,
+    ) -> Record:
+        """Transact *operations* with the port *wanted*, or a free one, another if it was just taken."""
+        if self.range is None:
+            (record, *_) = await self._store.transact(operations(None))
+            assert record is not None
+            return record
+        tried: set[str] = set()
+        while True:
+            taken = self._store.snapshot("ports")
+            ports = self.range if wanted is None else (wanted,)
+            free = (port for port in ports if str(port) not in taken and str(port) not in tried)
+            port = next(free, None)
+            if port is None and wanted is not None:
+                owner = self._store.get("ports", str(wanted))
+                raise Conflict(
+                    f"cluster {cluster.name} cannot have port {wanted}: "
+                    f"cluster {owner.value['cluster'] if owner else 'of another name'} has it"
+                )
+            if port is None:
+                raise Conflict(
+                    f"cluster {cluster.name} cannot have a port: all {len(self.range)} of --cluster-ports "
+                    f"{self.range.start}-{self.range.stop - 1} are taken; give the proxy a larger range"
+                )
+            try:
+                (record, *_) = await self._store.transact(operations(port))
+            except RecordExists as e:
+                if e.kind != "ports":
+                    raise
+                tried.add(e.name)
+            else:
+                assert record is not None
+                return record
+
+
+def claim(port: int | None, cluster: Cluster) -> Iterable[Operation]:
+    """Return what makes *port* the cluster's, if there is one."""
+    if port is not None:
+        yield Create("ports", str(port), {"cluster": cluster.name, "cluster_uid": cluster.uid})

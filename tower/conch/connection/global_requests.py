@@ -1,0 +1,175 @@
+# mypy: untyped-calls-exclude=twisted
+"""Global requests (RFC 4254 section 4), and the service they belong to.
+
+`ConnectionService` is ``ssh-connection`` as a service of Conch's transport: it answers and asks global
+requests itself and passes channel messages (90-100) to the mux, once there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.service import SSHService
+from twisted.internet.defer import Deferred, fail, succeed
+
+from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.rate_limit import TokenBucket
+from tower.conch.transport.userauth_messages import CONNECTION
+from tower.errors import PeerError, TowerError
+from tower.reactor.timers import Clock
+
+MSG_GLOBAL_REQUEST = 80
+MSG_REQUEST_SUCCESS = 81
+MSG_REQUEST_FAILURE = 82
+
+#: Requests of ours that may wait for their answer.
+PENDING = 32
+#: The peer's requests: so many at once, and so many a second (a keepalive a second would be many).
+BURST = 200.0
+RATE = 20.0
+
+
+class RequestRefused(TowerError):
+    """The peer answered no, or does not know the request; an answer of ours that says no.
+
+    :ivar reply: what came or goes with the refusal: nothing, by RFC 4254, and text in ``kubesphere-v1``.
+    """
+
+    def __init__(self, text: str, reply: bytes = b"") -> None:
+        super().__init__(text)
+        self.reply = reply
+
+
+class Unanswered(TowerError):
+    """No answer will come: the connection is over, or too many requests wait."""
+
+
+class Mux(Protocol):
+    """Takes the channel messages."""
+
+    def message(self, kind: int, payload: memoryview) -> None:
+        """A message of type *kind*, 90 to 100; *payload* begins with its type and is valid only now."""
+
+
+class Owner(Protocol):
+    """What a `ConnectionService` needs of its transport."""
+
+    def sendPacket(self, messageType: int, payload: bytes) -> None:
+        """Send a message."""
+
+    def sendUnimplemented(self) -> None:
+        """Say that the last message is not known."""
+
+    def answered(self, name: bytes) -> None:
+        """A request of that name was answered with success, just now."""
+
+    def refused(self, name: bytes) -> None:
+        """A request of that name was refused, just now."""
+
+
+#: Answers a request: gets the transport and the request's data, returns the reply's.
+Answer = Callable[[Any, bytes], bytes]
+
+
+class ConnectionService(SSHService):
+    """Global requests, both ways, in order.
+
+    :ivar mux: gets the messages 90-100; without one they end the connection.
+    :ivar answers: what we answer to, by name; an answer may raise `RequestRefused`.
+    :ivar unknown: what the refusal of any other request carries.
+    """
+
+    __slots__ = (
+        "_allowance",
+        "_clock",
+        "_over",
+        "_pending",
+        "answers",
+        "mux",
+        "transport",
+        "unknown",
+    )
+
+    name = CONNECTION
+    transport: Owner | None  # type: ignore[assignment]
+
+    def __init__(self, clock: Clock, answers: Mapping[bytes, Answer]) -> None:
+        self._clock = clock
+        self._pending: list[Deferred[bytes]] = []
+        self._allowance = TokenBucket(BURST, RATE, 0.0)
+        self._over = False
+        self.mux: Mux | None = None
+        self.answers = answers
+        self.unknown = b""
+        self.transport = None
+
+    def serviceStarted(self) -> None:
+        """Begin to count."""
+        self._allowance = TokenBucket(BURST, RATE, self._clock.seconds())
+
+    def serviceStopped(self) -> None:
+        """Fail what waits for an answer, and forget who could be told of anything."""
+        self._over = True
+        self.transport = self.mux = None
+        while self._pending:
+            self._pending.pop(0).errback(Unanswered("the connection is over"))
+
+    def request(self, name: bytes, data: bytes = b"", *, want_reply: bool = True) -> Deferred[bytes]:
+        """Send a request; the result is the reply's data, b"" at once when none is wanted.
+
+        The errback is `RequestRefused` or `Unanswered`.
+        """
+        if self._over or len(self._pending) >= PENDING:
+            return fail(Unanswered("the connection is over" if self._over else "too many requests wait"))
+        assert self.transport is not None
+        answer: Deferred[bytes] = succeed(b"")
+        if want_reply:
+            answer = Deferred()
+            self._pending.append(answer)
+        self.transport.sendPacket(MSG_GLOBAL_REQUEST, NS(name) + (b"\1" if want_reply else b"\0") + data)
+        return answer
+
+    def packetReceived(self, messageNum: int, packet: bytes) -> None:
+        """Take a message, 50 and above."""
+        assert self.transport is not None
+        if 90 <= messageNum <= 100:
+            if self.mux is None:
+                raise PeerError("a channel message before the hello")
+            self.mux.message(messageNum, memoryview(b"%c%b" % (messageNum, packet)))
+        elif messageNum == MSG_GLOBAL_REQUEST:
+            self._requested(packet)
+        elif messageNum in {MSG_REQUEST_SUCCESS, MSG_REQUEST_FAILURE}:
+            self._replied(messageNum, packet)
+        elif messageNum >= 80:
+            self.transport.sendUnimplemented()
+        # RFC 4252 section 5.3: what belongs to authentication is ignored when that is over.
+
+    def _requested(self, packet: bytes) -> None:
+        transport = self.transport
+        assert transport is not None
+        if not self._allowance.take(self._clock.seconds()):
+            raise PeerError("too many global requests")
+        fields = MessageReader(packet)
+        name, wants_reply, data = fields.string(), fields.boolean(), fields.rest()
+        answer = self.answers.get(name)
+        try:
+            if answer is None:
+                raise RequestRefused("unknown", self.unknown)
+            reply, kind, told = answer(transport, data), MSG_REQUEST_SUCCESS, transport.answered
+        except RequestRefused as refused:
+            reply, kind, told = refused.reply, MSG_REQUEST_FAILURE, transport.refused
+        if wants_reply:
+            transport.sendPacket(kind, reply)
+        if not self._over:  # sending may turn out to be the end
+            told(name)
+
+    def _replied(self, kind: int, packet: bytes) -> None:
+        if not self._pending:
+            raise PeerError("a reply to no request")
+        answer = self._pending.pop(0)
+        if kind == MSG_REQUEST_SUCCESS:
+            answer.callback(packet)
+        else:
+            answer.errback(RequestRefused("the peer refused a global request", packet))

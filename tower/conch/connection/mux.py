@@ -1,0 +1,374 @@
+"""Messages 90 to 100 of RFC 4254: many channels over one SSH connection.  No I/O of its own.
+
+The same object serves the proxy's end of a tunnel, the agent's, and a tunnel to a node.  It replaces
+Conch's ``SSHConnection``, whose channels have no flow control and copy what they hold again and again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from twisted.internet.defer import Deferred, fail
+
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import CODES, BadMessage, Incoming, parse_string, refused
+from tower.conch.connection.fairness import Fairness
+from tower.conch.connection.messages import (
+    ABOUT,
+    ABOUT_WITH,
+    ADJUST,
+    ALWAYS_FITS,
+    CLOSE,
+    CONFIRM,
+    DATA,
+    DATA_HEAD,
+    DATA_OFFSET,
+    END,
+    EXTENDED,
+    FAILURE,
+    LONGEST_DATA,
+    NUMBER,
+    OPEN,
+    PAIR,
+    REFUSE,
+    REQUEST,
+    SHORTEST_PACKET,
+    SUCCESS,
+    THREE,
+    confirmation,
+    opening,
+    refusal,
+)
+from tower.conch.connection.window import BASE, Window
+from tower.errors import StreamRefused, TunnelLost
+from tower.net.budget import Budget
+from tower.net.pipes import Buffer, TunnelOwner
+
+
+class Mux:
+    """:param wire: what messages are sent on.
+    :param owner: what it belongs to; see `Channel.is_leaving`.
+    :param accept: decides about channels that the peer opens; None refuses all.
+    :param limit: channels at once.
+    :ivar space: the process's, where the data of a packet may be put before `commit`.
+    :ivar turns: channels that wait for their turn to send.
+    :ivar sharing: what its channels know of each other.
+    """
+
+    __slots__ = (
+        "_accept",
+        "_budget",
+        "_limit",
+        "_lost",
+        "_number",
+        "_opening",
+        "_packet",
+        "_pending",
+        "channels",
+        "owner",
+        "sharing",
+        "space",
+        "turns",
+        "wire",
+    )
+
+    def __init__(
+        self,
+        wire: Wire,
+        budget: Budget,
+        owner: TunnelOwner | None = None,
+        accept: Callable[[Incoming], None] | None = None,
+        limit: int = 10_000,
+    ) -> None:
+        self.wire = wire
+        self._packet = wire.lease()
+        self.space = self._packet[DATA_OFFSET:]
+        self.sharing = Fairness(wire)
+        self._budget = budget
+        self.owner = owner
+        self._accept = accept
+        self._limit = limit
+        self.channels: dict[int, Channel] = {}
+        self._opening: dict[int, Deferred[Channel]] = {}
+        self._pending = 0
+        self._number = 0
+        self.turns: deque[Channel] | None = None  # an empty one would be as large as all the rest
+        self._lost: Exception | None = None
+
+    # Opening
+
+    def open(self, kind: bytes, data: bytes) -> Deferred[Channel]:
+        """Ask the peer for a channel; it comes paused.
+
+        Cancelling is allowed; a channel that the peer confirms after that is closed again.
+
+        :raise StreamRefused: through the Deferred, with the peer's reason.
+        :raise TunnelLost: through the Deferred, when the tunnel ends first.
+        """
+        if self._lost is not None:
+            return fail(TunnelLost(str(self._lost)))
+        if len(self.channels) + self._pending >= self._limit:
+            return fail(StreamRefused("busy", f"there are {self._limit} streams already"))
+        channel = self._add_channel()
+        number = channel.local
+        opened: Deferred[Channel] = Deferred(lambda _: None)
+        self._opening[number] = opened
+        self.wire.send(opening(kind, number, BASE, data))
+        return opened
+
+    def _add_channel(self) -> Channel:
+        """Make a channel with a number of its own."""
+        while self._number in self.channels:
+            self._number = self._number + 1 & 0x7FFFFFFF
+        channel = Channel(self, self._number, Window(self._budget))
+        self.channels[self._number] = channel
+        self._number = self._number + 1 & 0x7FFFFFFF
+        return channel
+
+    def confirm(self, remote: int, window: int, longest: int) -> Channel:
+        """Open a channel that the peer wants, for which `_pending` keeps a place, and tell it."""
+        if self._lost is not None:
+            raise TunnelLost(str(self._lost))
+        self._pending -= 1
+        channel = self._add_channel()
+        channel.opened(remote, window, longest)
+        self.wire.send(confirmation(remote, channel.local, BASE))
+        return channel
+
+    def refuse(self, remote: int, code: str, text: str) -> None:
+        """Tell the peer that it gets no channel."""
+        self._pending -= 1
+        if self._lost is None:
+            self.wire.send(refusal(remote, CODES.get(code, 2), f"{code}: {text}"))
+
+    # What channels ask for
+
+    def send_data(self, channel: Channel, data: Buffer) -> None:
+        """Send *data*, at most `Fairness.largest` bytes, as one packet."""
+        size = len(data)
+        if size > ALWAYS_FITS:
+            self.space[:size] = data
+            self.commit(channel, size)
+            return
+        sharing = self.sharing
+        if not (sharing.is_mixed or channel is sharing.busiest):
+            sharing.notice(channel, size)
+        self.wire.send(channel.head + size.to_bytes(4, "big") + data)
+
+    def commit(self, channel: Channel, size: int) -> None:
+        """Send the first *size* bytes that are in `space` as one packet."""
+        sharing = self.sharing
+        if not (sharing.is_mixed or channel is sharing.busiest):
+            sharing.notice(channel, size)
+        if size > ALWAYS_FITS and sharing.largest < LONGEST_DATA:
+            sharing.look(self.wire.seconds())
+        DATA_HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
+        self.wire.commit(DATA_OFFSET + size)
+
+    def send_end(self, remote: int) -> None:
+        """Send EOF."""
+        self.wire.send(ABOUT.pack(END, remote))
+
+    def send_close(self, remote: int) -> None:
+        """Send CLOSE."""
+        self.wire.send(ABOUT.pack(CLOSE, remote))
+
+    def renew(self, channel: Channel, window: Window) -> None:
+        """Grant the peer more of *window*, if there is more."""
+        wire = self.wire
+        now = wire.seconds()
+        if grant := window.renew(now, wire.round_trip, self.sharing.near(window, now)):
+            wire.send(ABOUT_WITH.pack(ADJUST, channel.remote, grant))
+
+    def wait(self, channel: Channel) -> None:
+        """Give *channel* its turn as soon as the tunnel takes bytes again."""
+        if self.turns is None:
+            self.turns = deque()
+        self.turns.append(channel)
+        if not self.wire.congested:
+            self.wire.soon()
+
+    def drained(self) -> None:
+        """Give every channel that waits its turn, round and round, until the tunnel is full again."""
+        turns = self.turns
+        while turns and not self.wire.congested:
+            channel = turns.popleft()
+            channel.is_waiting = False  # or what waits again in its turn would wait for ever
+            if channel.turn() and not channel.is_waiting:
+                channel.is_waiting = True
+                turns.append(channel)
+        if not turns:
+            self.turns = None
+
+    def forget(self, channel: Channel) -> None:
+        """Free the number of *channel*, which is closed on both sides."""
+        self.channels.pop(channel.local, None)
+        self.sharing.forget(channel)
+
+    # Messages
+
+    def message(self, kind: int, payload: memoryview) -> None:
+        """Handle one message; *payload* begins with its type and is valid only during the call.
+
+        :raise PeerError: the peer broke the protocol; drop the tunnel.
+        """
+        if len(payload) < 5:
+            raise BadMessage(f"message {kind} of {len(payload)} B")
+        if kind == DATA:
+            self.data(payload, 0, len(payload))
+        elif kind == OPEN:
+            self._opened(payload)
+        elif kind in (CONFIRM, REFUSE):
+            self._answered(kind, payload)
+        else:
+            handler = self._handlers.get(kind)
+            if handler is None:
+                raise BadMessage(f"message {kind} is not known")
+            handler(self, self._channel(payload), payload)
+
+    def _channel(self, payload: memoryview) -> Channel:
+        (number,) = NUMBER.unpack_from(payload, 1)
+        channel = self.channels.get(number)
+        if channel is None or number in self._opening:
+            raise BadMessage(f"message {payload[0]} for channel {number}, which is not open")
+        return channel
+
+    def data(self, packet: memoryview, begin: int, end: int) -> None:
+        """Handle ``packet[begin:end]``, a message with data; otherwise as `message`.
+
+        :raise PeerError: the peer broke the protocol; drop the tunnel.
+        """
+        if end - begin < 9:
+            raise BadMessage("data without a length")
+        number, size = PAIR.unpack_from(packet, begin + 1)
+        begin += 9
+        if end != begin + size:
+            raise BadMessage("data of another length than it says")
+        channel = self.channels.get(number)
+        if channel is None or number in self._opening:
+            raise BadMessage(f"data for channel {number}, which is not open")
+        sharing = self.sharing
+        if not (sharing.is_mixed or channel is sharing.busiest):
+            sharing.notice(channel, size)
+        channel.data_received(packet[begin:end])
+
+    def _opened(self, payload: memoryview) -> None:
+        kind, offset = parse_string(payload, 1)
+        if len(payload) < offset + 12:
+            raise BadMessage("a channel open without its numbers")
+        remote, window, longest = THREE.unpack_from(payload, offset)
+        incoming = Incoming(self, remote, window, longest, kind, bytes(payload[offset + 12 :]))
+        self._pending += 1
+        if self._accept is None:
+            incoming.refuse("not-allowed", "this side opens channels, it does not accept them")
+        elif longest < SHORTEST_PACKET:
+            incoming.refuse("not-allowed", f"packets are at least {SHORTEST_PACKET} B here")
+        elif len(self.channels) + self._pending > self._limit:
+            incoming.refuse("busy", f"there are {self._limit} streams already")
+        else:
+            self._accept(incoming)
+
+    def _answered(self, kind: int, payload: memoryview) -> None:
+        (number,) = NUMBER.unpack_from(payload, 1)
+        waiting = self._opening.get(number)
+        if waiting is None:
+            raise BadMessage(f"an answer about channel {number}, which nobody wants to open")
+        channel = self.channels[number]
+        if kind == REFUSE:
+            text, _ = parse_string(payload, 9)
+            del self._opening[number]
+            self.forget(channel)
+            if not waiting.called:
+                waiting.errback(refused(text, NUMBER.unpack_from(payload, 5)[0]))
+            return
+        if len(payload) < 17:
+            raise BadMessage("a confirmation without its numbers")
+        remote, window, longest = THREE.unpack_from(payload, 5)
+        if longest < SHORTEST_PACKET:
+            raise BadMessage(f"packets of at most {longest} B")
+        del self._opening[number]
+        channel.opened(remote, window, longest)
+        if waiting.called:
+            channel.abort()
+        else:
+            waiting.callback(channel)
+
+    def _adjusted(self, channel: Channel, payload: memoryview) -> None:
+        if len(payload) < 9:
+            raise BadMessage("a window adjustment without a size")
+        self.sharing.look(self.wire.seconds())
+        channel.window_adjusted(NUMBER.unpack_from(payload, 5)[0])
+
+    def _extended(self, channel: Channel, payload: memoryview) -> None:
+        raise BadMessage("extended data, which no channel of ours has")
+
+    def _ended(self, channel: Channel, payload: memoryview) -> None:
+        channel.end_received()
+
+    def _closed(self, channel: Channel, payload: memoryview) -> None:
+        channel.close_received()
+
+    def _requested(self, channel: Channel, payload: memoryview) -> None:
+        _, offset = parse_string(payload, 5)
+        if offset == len(payload):
+            raise BadMessage("a channel request that does not say whether it wants a reply")
+        if payload[offset] and not channel.close_sent:
+            self.wire.send(ABOUT.pack(FAILURE, channel.remote))
+
+    def _replied(self, channel: Channel, payload: memoryview) -> None:
+        raise BadMessage("an answer to a channel request, none of which we make")
+
+    _handlers: ClassVar[dict[int, Callable[[Mux, Channel, memoryview], None]]] = {
+        ADJUST: _adjusted,
+        EXTENDED: _extended,
+        END: _ended,
+        CLOSE: _closed,
+        REQUEST: _requested,
+        SUCCESS: _replied,
+        FAILURE: _replied,
+    }
+
+    def lost(self, reason: Exception) -> None:
+        """End every channel; the tunnel is gone."""
+        self._lost = reason
+        if self.turns:
+            self.turns.clear()
+        self.turns = None
+        self.sharing.busiest = None  # or mux and channel would hold each other
+        unanswered, self._opening = self._opening, {}
+        channels, self.channels = self.channels, {}
+        for number, waiting in unanswered.items():
+            channels.pop(number).lost(reason)
+            if not waiting.called:
+                waiting.errback(TunnelLost(str(reason)))
+        for channel in channels.values():
+            channel.lost(TunnelLost(str(reason)))
+
+
+class Wire(Protocol):
+    """What a mux needs of the tunnel that it lives in."""
+
+    @property
+    def congested(self) -> bool:
+        """Whether data has to wait: the socket is full, keys are being exchanged, or nothing more is sent."""
+
+    @property
+    def round_trip(self) -> float:
+        """To the peer, s; 0 while unknown."""
+
+    def send(self, payload: bytes) -> None:
+        """Send a small message, together with others of this turn of the reactor."""
+
+    def lease(self) -> memoryview:
+        """Return the process's buffer for one packet: `DATA_OFFSET` bytes, then the data."""
+
+    def commit(self, size: int) -> None:
+        """Send the first *size* bytes of the packet in `lease`, padding length not filled in."""
+
+    def soon(self) -> None:
+        """Call `Mux.drained` later in this turn of the reactor, never from within this call."""
+
+    def seconds(self) -> float:
+        """Return monotonic time, s."""

@@ -1,0 +1,36 @@
+"""Bytes that came for somebody who does not take them yet."""
+
+from __future__ import annotations
+
+from collections import deque
+
+#: What comes in smaller pieces is kept in pieces of this size, B: many small ones must not cost many objects.
+_PIECE = 16 * 1024
+
+
+class ReceiveQueue:
+    """What waits to be delivered, in order; see `tower.net.send_queue.SendQueue`.
+
+    :ivar size: all of it, B.
+    """
+
+    __slots__ = ("_pieces", "size")
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytearray] = deque()
+        self.size = 0
+
+    def keep(self, data: memoryview) -> None:
+        """Keep a copy of *data*, which is not empty."""
+        pieces = self._pieces
+        if pieces and len(pieces[-1]) + len(data) <= _PIECE:
+            pieces[-1] += data
+        else:
+            pieces.append(bytearray(data))
+        self.size += len(data)
+
+    def take(self) -> memoryview:
+        """Give up the first piece."""
+        piece = self._pieces.popleft()
+        self.size -= len(piece)
+        return memoryview(piece)

@@ -1,0 +1,236 @@
+"""Key exchange: what we offer, which message may come when, and the client's halves.  No I/O.
+
+Conch negotiates and has the server's halves.  Added here:
+
+* *strict* key exchange (OpenSSH's PROTOCOL section 1.10), the answer to the Terrapin attack: both sides
+  announce it in their first KEXINIT; then nothing but the key exchange may happen until the first keys,
+  and the sequence numbers start again at zero with every NEWKEYS;
+* `KexOrder`, which refuses what RFC 4253 section 7.1 forbids, in the first exchange and in later ones;
+* the client's half of ``mlkem768x25519-sha256`` (draft-ietf-sshm-mlkem-hybrid-kex), which Conch 26.10 has
+  for servers alone, and of ``curve25519-sha256`` (RFC 8731) in the same shape.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Protocol
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from twisted.conch.ssh.common import MP, NS
+from twisted.conch.ssh.transport import (
+    MSG_DEBUG,
+    MSG_DISCONNECT,
+    MSG_IGNORE,
+    MSG_KEXDH_INIT,
+    MSG_KEXDH_REPLY,
+    MSG_KEXINIT,
+    MSG_NEWKEYS,
+    MSG_UNIMPLEMENTED,
+    SSHTransportBase,
+)
+
+from tower.conch.transport.fields import Malformed, MessageReader
+from tower.errors import PeerError
+
+try:
+    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
+except ImportError:  # an older cryptography; Conch does not offer the hybrid exchange then either
+    _HYBRID: tuple[bytes, ...] = ()
+else:
+    _HYBRID = (b"mlkem768x25519-sha256",)
+
+#: What we offer, the preferred one first.
+EXCHANGES: list[bytes] = [
+    name
+    for name in (*_HYBRID, b"curve25519-sha256", b"curve25519-sha256@libssh.org")
+    if name in SSHTransportBase.supportedKeyExchanges
+]
+
+#: Markers for strict key exchange in the list of exchanges, of the client and of the server.
+STRICT_CLIENT = b"kex-strict-c-v00@openssh.com"
+STRICT_SERVER = b"kex-strict-s-v00@openssh.com"
+
+#: With AEAD ciphers no MAC is used (PROTOCOL section 1.6), yet the lists must have a name in common.
+PLACEHOLDER_MACS: list[bytes] = [
+    b"hmac-sha2-256-etm@openssh.com",
+    b"hmac-sha2-512-etm@openssh.com",
+    b"hmac-sha2-256",
+    b"hmac-sha2-512",
+    b"hmac-sha1",
+]
+
+#: Allowed in the middle of a key exchange (RFC 4253 section 7.1), except in a strict first one.
+_ANY_TIME = frozenset((MSG_IGNORE, MSG_UNIMPLEMENTED, MSG_DEBUG))
+
+
+class OutOfOrder(PeerError):
+    """A message that may not come now.
+
+    :ivar kind: its number.
+    """
+
+    def __init__(self, kind: int, awaited: int | None) -> None:
+        instead = "" if awaited is None else f" instead of {awaited}"
+        super().__init__(f"message {kind}{instead} may not come now")
+        self.kind = kind
+
+
+class KexOrder:
+    """Judges by its type whether a message of the peer may come now.
+
+    :ivar awaited: the one message of the key exchange that must come next; None outside of one.
+    :ivar strict: whether both sides do strict key exchange.
+    :ivar first: whether the first exchange is still going on.
+    """
+
+    __slots__ = ("_peer_marker", "_second", "awaited", "first", "strict")
+
+    def __init__(self, *, is_client: bool) -> None:
+        self._peer_marker = STRICT_SERVER if is_client else STRICT_CLIENT
+        self._second = MSG_KEXDH_REPLY if is_client else MSG_KEXDH_INIT
+        self.awaited: int | None = MSG_KEXINIT
+        self.strict = False
+        self.first = True
+
+    def admit(self, kind: int) -> None:
+        """Accept a message of type *kind* or raise `OutOfOrder`."""
+        if self.awaited is None:
+            if kind == MSG_NEWKEYS or MSG_KEXDH_INIT <= kind < 50:
+                raise OutOfOrder(kind, None)
+        elif kind not in {self.awaited, MSG_DISCONNECT} and (
+            kind not in _ANY_TIME or (self.first and self.strict)
+        ):
+            raise OutOfOrder(kind, self.awaited)
+
+    def started(self, exchanges: Sequence[bytes], packets_before: int) -> None:
+        """The peer's KEXINIT came, with this list of exchanges, after so many other packets.
+
+        :raise OutOfOrder: strict key exchange allows none before the first one.
+        """
+        if self.first:
+            self.strict = self._peer_marker in exchanges
+            if self.strict and packets_before:
+                raise OutOfOrder(MSG_KEXINIT, None)
+        self.awaited = self._second
+
+    def agreed(self) -> None:
+        """The secret is agreed on; the peer's NEWKEYS is next."""
+        self.awaited = MSG_NEWKEYS
+
+    def finished(self) -> None:
+        """The peer's NEWKEYS came."""
+        self.awaited = None
+        self.first = False
+
+
+def goes_during_exchange(kind: int) -> bool:
+    """Return whether we may send a message of type *kind* between our KEXINIT and our NEWKEYS."""
+    return kind in _ANY_TIME or kind == MSG_DISCONNECT or MSG_NEWKEYS <= kind < 50
+
+
+def make_kexinit(
+    exchanges: Sequence[bytes],
+    host_keys: Sequence[bytes],
+    ciphers: Sequence[bytes],
+    macs: Sequence[bytes],
+    compressions: Sequence[bytes],
+) -> bytes:
+    """Return a KEXINIT payload, type included, with a fresh cookie; each list serves both directions."""
+    lists = _lists(tuple(exchanges), tuple(host_keys), tuple(ciphers), tuple(macs), tuple(compressions))
+    return b"%c%b%b" % (MSG_KEXINIT, secrets.token_bytes(16), lists)
+
+
+@lru_cache(maxsize=32)
+def _lists(
+    exchanges: tuple[bytes, ...],
+    host_keys: tuple[bytes, ...],
+    ciphers: tuple[bytes, ...],
+    macs: tuple[bytes, ...],
+    compressions: tuple[bytes, ...],
+) -> bytes:
+    lists = (exchanges, host_keys, ciphers, ciphers, macs, macs, compressions, compressions, (), ())
+    return b"".join(NS(b",".join(names)) for names in lists) + bytes(5)
+
+
+def exchanges_of(packet: bytes) -> tuple[bytes, ...]:
+    """Return the key exchanges that a KEXINIT (without its type) offers.
+
+    :raise Malformed: it is no KEXINIT, so Conch need not look at it.
+    """
+    return _exchanges(packet[16:])
+
+
+@lru_cache(maxsize=16)
+def _exchanges(lists: bytes) -> tuple[bytes, ...]:
+    """Read what follows the cookie; many agents come from one program, so it is mostly known."""
+    fields = MessageReader(lists)
+    each = [fields.names() for _ in range(10)]
+    fields.boolean()
+    fields.number()
+    fields.end()
+    if not all(each[:8]):
+        raise Malformed("a KEXINIT with an empty list")
+    return tuple(each[0])
+
+
+class ClientHalf(Protocol):
+    """The client's half of one key exchange; used once.
+
+    :ivar public: what the client sends.
+    """
+
+    public: bytes
+
+    def agree(self, reply: bytes) -> bytes:
+        """Return the shared secret, encoded as it is hashed.
+
+        :param reply: what the server sent for it.
+        :raise Malformed: no secret can come of it.
+        """
+
+
+class Curve25519Half:
+    """``curve25519-sha256``, RFC 8731."""
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw()
+
+    def agree(self, reply: bytes) -> bytes:
+        """See `ClientHalf.agree`."""
+        return MP(int.from_bytes(self.exchange(reply), "big"))
+
+    def exchange(self, public: bytes) -> bytes:
+        """Return the bare X25519 secret.
+
+        :raise Malformed: *public* is no key, or one that makes the secret zero.
+        """
+        try:
+            return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:
+            raise Malformed("not an X25519 key to exchange with") from error
+
+
+class HybridHalf:
+    """``mlkem768x25519-sha256``, draft-ietf-sshm-mlkem-hybrid-kex section 2."""
+
+    def __init__(self) -> None:
+        self._kem = MLKEM768PrivateKey.generate()
+        self._curve = Curve25519Half()
+        self.public = self._kem.public_key().public_bytes_raw() + self._curve.public
+
+    def agree(self, reply: bytes) -> bytes:
+        """See `ClientHalf.agree`: the reply is the ML-KEM ciphertext (1088 B) and the X25519 key."""
+        try:
+            quantum = self._kem.decapsulate(reply[:-32])
+        except ValueError as error:
+            raise Malformed("not an ML-KEM ciphertext") from error
+        return NS(sha256(quantum + self._curve.exchange(reply[-32:])).digest())
+
+
+def client_half(exchange: bytes) -> ClientHalf:
+    """Return a fresh client's half for one of `EXCHANGES`."""
+    return HybridHalf() if exchange in _HYBRID else Curve25519Half()

@@ -1,0 +1,169 @@
+# mypy: untyped-calls-exclude=twisted
+"""The ed25519 keys of proxies and agents: made, kept, named, and used to sign and to check.
+
+ed25519 is the only kind: Tower-to-Tower needs no other, and one kind leaves nothing to negotiate down.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Protocol
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_ssh_private_key,
+)
+from twisted.conch.ssh.common import NS
+from twisted.conch.ssh.keys import Key
+
+from tower.conch.transport.fields import Malformed, MessageReader
+from tower.errors import ConfigurationError
+
+#: The one key type and signature algorithm (RFC 8709).
+ED25519 = b"ssh-ed25519"
+
+_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{43}")
+
+
+class Folder(Protocol):
+    """Where a key is kept: `tower.trust.statedir.StateDir`."""
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, or None when there is none."""
+
+    def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
+        """Write a file, atomically."""
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return the name of a public key as OpenSSH prints it: ``SHA256:`` and unpadded base64."""
+    digest = base64.b64encode(hashlib.sha256(blob).digest())
+    return "SHA256:" + digest.decode().rstrip("=")
+
+
+def checked_fingerprint(text: str) -> str:
+    """Return *text* if it is a fingerprint.
+
+    :raise ConfigurationError: it is not.
+    """
+    if not _FINGERPRINT.fullmatch(text):
+        raise ConfigurationError(
+            f"{text!r} is no host key fingerprint; "
+            "that is SHA256: and 43 characters of base64, as `tower join` prints it"
+        )
+    return text
+
+
+def verify(blob: bytes, signature: bytes, data: bytes) -> bool:
+    """Return whether *signature* (an SSH signature) of *data* was made with the ed25519 key *blob*.
+
+    :raise Malformed: *blob* is no ed25519 key.
+    """
+    public = _public_key(blob)
+    fields = MessageReader(signature)
+    if fields.string() != ED25519:
+        return False
+    raw = fields.string()
+    fields.end()
+    try:
+        public.verify(raw, data)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _public_key(blob: bytes) -> Ed25519PublicKey:
+    fields = MessageReader(blob)
+    kind, raw = fields.string(), fields.string()
+    fields.end()
+    if kind != ED25519 or len(raw) != 32:
+        raise Malformed("not an ed25519 key")
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+class HostKey(Key):
+    """A key for Conch, which asks it for its blob and a signature at every key exchange.
+
+    Conch's own looks each time what kind of key it has, which takes longer than to sign.
+    """
+
+    def __init__(self, pair: KeyPair, private: Ed25519PrivateKey) -> None:
+        super().__init__(private)  # type: ignore[no-untyped-call]
+        self._pair = pair
+
+    def blob(self) -> bytes:
+        """Return the public key as it travels."""
+        return self._pair.blob
+
+    def sign(self, data: bytes, signatureType: bytes | None = None) -> bytes:
+        """Return the SSH signature of *data*; there is one type of them."""
+        return self._pair.sign(data)
+
+
+class KeyPair:
+    """An ed25519 key of ours.
+
+    :ivar blob: the public key as it travels (RFC 8709 section 4).
+    :ivar fingerprint: its name, ``SHA256:…``.
+    :ivar conch_key: the same for Conch, which signs key exchanges with it.
+    """
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+        self.conch_key = HostKey(self, private)
+        self.blob = NS(ED25519) + NS(private.public_key().public_bytes_raw())
+        self.fingerprint = fingerprint(self.blob)
+
+    def __repr__(self) -> str:
+        return f"<KeyPair {self.fingerprint}>"
+
+    @classmethod
+    def generate(cls) -> KeyPair:
+        """Return a new key."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_openssh(cls, text: bytes) -> KeyPair:
+        """Return the key in an unencrypted OpenSSH private key file.
+
+        :raise ValueError: it is something else.
+        """
+        try:
+            private = load_ssh_private_key(text, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+            raise ValueError("not an unencrypted OpenSSH private key") from error
+        if not isinstance(private, Ed25519PrivateKey):
+            raise ValueError("not an ed25519 key")  # noqa: TRY004 (the file's content is wrong, not a type of ours)
+        return cls(private)
+
+    def to_openssh(self) -> bytes:
+        """Return the content of an OpenSSH private key file.  Secret."""
+        return self._private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+
+    def sign(self, data: bytes | bytearray) -> bytes:
+        """Return the SSH signature of *data* (RFC 8709 section 6)."""
+        return NS(ED25519) + NS(self._private.sign(data))
+
+
+def load_or_create(folder: Folder, name: str) -> KeyPair:
+    """Return the key in the file *name*; make it first (0600) if there is none.
+
+    :raise ConfigurationError: the file holds something else.
+    """
+    text = folder.read(name)
+    if text is None:
+        key = KeyPair.generate()
+        folder.write(name, key.to_openssh(), mode=0o600)
+        return key
+    try:
+        return KeyPair.from_openssh(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"the key file {name} is damaged: {error}; restore it, or delete it to have a new key made"
+        ) from error

@@ -1,0 +1,220 @@
+"""SSH binary packets (RFC 4253 section 6): what makes them and takes them apart.  No I/O.
+
+One `Sealer` makes the packets of one direction and one `Opener` takes them apart; a key exchange
+replaces both.  There are two ways in and out:
+
+* `Sealer.seal` and `Opener.open` take and return ``bytes``: for everything that is small or rare;
+* `Sealer.seal_into` and `Opener.open_next` work in the caller's buffers and allocate nothing that grows
+  with the packet: for channel data.  A packet of 128 KiB or more made by concatenation costs an ``mmap``
+  and its page faults each time, which is most of what a slow tunnel does.
+
+Here are the packets before the first key exchange is over; `tower.conch.transport.ciphers` has the others.
+"""
+
+from __future__ import annotations
+
+import secrets
+from struct import Struct
+from typing import Protocol
+
+from tower.errors import PeerError
+from tower.net.pipes import Buffer
+
+#: Longest packet accepted, counted without its length field and tag, B; ours stay below 256 KiB.
+LONGEST_PACKET = 256 * 1024 + 1024
+
+#: What a sealed packet can be longer than its payload: length 4, padding length 1, padding 19, tag 16, B.
+OVERHEAD = 40
+
+_LENGTH = Struct(">I")
+
+
+class PacketTooLong(PeerError):
+    """The peer announced a packet over the limit; refused on its length, before it is awaited."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"packet of {size} B exceeds the limit of {limit} B")
+        self.size, self.limit = size, limit
+
+
+class BadPacket(PeerError):
+    """A packet that is not authentic, or whose fields contradict each other."""
+
+
+class Sealer(Protocol):
+    """Makes the packets of one direction.
+
+    :ivar sequence: number of the next packet, modulo 2**32.
+    :ivar packets: packets sealed with this key.
+    :ivar octets: bytes sealed with this key: at least 8 for each packet, so they bound the packets, too.
+    """
+
+    octets: int
+
+    @property
+    def sequence(self) -> int:
+        """See the class."""
+
+    @property
+    def packets(self) -> int:
+        """See the class."""
+
+    def seal(self, payload: bytes) -> bytes:
+        """Return the packet on the wire for *payload*, which begins with the message type."""
+
+    def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
+        """Seal ``plain[1:size]`` into *out* and return the length of the packet there.
+
+        The caller leaves ``plain[0]`` free for the padding length and 32 bytes behind *size* for padding.
+        """
+
+    def rest(self) -> None:
+        """Let go of what can be made again when it is needed: one of many that nobody uses now."""
+
+
+class Opener(Protocol):
+    """Takes the packets of one direction apart; the fields are those of `Sealer`.
+
+    :ivar limit: longest packet accepted, B.
+    """
+
+    octets: int
+    limit: int
+
+    @property
+    def sequence(self) -> int:
+        """See `Sealer`."""
+
+    @property
+    def packets(self) -> int:
+        """See `Sealer`."""
+
+    def wire_length(self, buffer: Buffer, offset: int) -> int:
+        """Return how long the packet at *offset* is on the wire, of which at least 4 bytes must be there.
+
+        :raise PacketTooLong: its length field exceeds `limit`.
+        :raise BadPacket: its length field cannot be right.
+        """
+
+    def open(self, wire: Buffer) -> bytes:
+        """Return the payload of one whole packet.
+
+        :raise BadPacket: it is not authentic.
+        """
+
+    def open_next(
+        self, buffer: memoryview, begin: int, end: int, plain: memoryview
+    ) -> tuple[int, int] | None:
+        """Decrypt the packet at the beginning of ``buffer[begin:end]`` into *plain*, if it is all there.
+
+        :return: where in *buffer* the next one begins, and *until*: the payload is ``plain[1:until]``.
+        :raise PacketTooLong: as `wire_length`.
+        :raise BadPacket: as `wire_length` and `open`.
+        """
+
+    def rest(self) -> None:
+        """See `Sealer.rest`."""
+
+
+def padding_for(size: int, block: int) -> int:
+    """Return how much padding follows *size* bytes: at least 4, up to a multiple of *block*."""
+    pad = block - size % block
+    return pad if pad >= 4 else pad + block
+
+
+def payload_end(padding: int, size: int) -> int:
+    """Return where the payload ends in *size* bytes of plain text; there is at least its type."""
+    if padding < 4 or padding + 2 > size:
+        raise BadPacket(f"{padding} B of padding in a packet of {size} B")
+    return size - padding
+
+
+class Counted:
+    """What every sealer and opener counts."""
+
+    __slots__ = ("octets", "packets", "sequence")
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.packets = 0
+        self.octets = 0
+
+    def rest(self) -> None:
+        """See `Sealer.rest`; a key is all there is."""
+
+    def _count(self, size: int) -> None:
+        self.sequence = self.sequence + 1 & 0xFFFFFFFF
+        self.packets += 1
+        self.octets += size
+
+
+class CopyingOpener(Counted):
+    """`Opener.open_next` by way of `Opener.open`, for what need not be fast."""
+
+    __slots__ = ()
+
+    def wire_length(self, buffer: Buffer, offset: int) -> int:
+        """See `Opener.wire_length`."""
+        raise NotImplementedError
+
+    def open(self, wire: Buffer) -> bytes:
+        """See `Opener.open`."""
+        raise NotImplementedError
+
+    def open_next(
+        self, buffer: memoryview, begin: int, end: int, plain: memoryview
+    ) -> tuple[int, int] | None:
+        """See `Opener.open_next`."""
+        if end - begin < 4:
+            return None
+        after = begin + self.wire_length(buffer, begin)
+        if end < after:
+            return None
+        payload = self.open(buffer[begin:after])
+        until = 1 + len(payload)
+        plain[1:until] = payload
+        return after, until
+
+
+class ClearSealer(Counted):
+    """Before the first key exchange is over: no secrecy, no authentication."""
+
+    __slots__ = ()
+
+    def seal(self, payload: bytes) -> bytes:
+        """See `Sealer.seal`."""
+        pad = padding_for(5 + len(payload), 8)
+        self._count(len(payload))
+        head = _LENGTH.pack(1 + len(payload) + pad) + bytes((pad,))
+        return head + payload + secrets.token_bytes(pad)
+
+    def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
+        """See `Sealer.seal_into`."""
+        wire = self.seal(bytes(plain[1:size]))
+        out[: len(wire)] = wire
+        return len(wire)
+
+
+class ClearOpener(CopyingOpener):
+    """The opener for `ClearSealer`."""
+
+    __slots__ = ("limit",)
+
+    def __init__(self, sequence: int = 0, limit: int = LONGEST_PACKET) -> None:
+        super().__init__(sequence)
+        self.limit = limit
+
+    def wire_length(self, buffer: Buffer, offset: int) -> int:
+        """See `Opener.wire_length`."""
+        (length,) = _LENGTH.unpack_from(buffer, offset)
+        if length > self.limit:
+            raise PacketTooLong(length, self.limit)
+        if length < 12 or (length + 4) % 8:
+            raise BadPacket(f"packet length {length} does not fill blocks of 8")
+        return 4 + int(length)
+
+    def open(self, wire: Buffer) -> bytes:
+        """See `Opener.open`."""
+        end = payload_end(wire[4], len(wire) - 4)
+        self._count(end - 1)
+        return bytes(wire[5 : 4 + end])

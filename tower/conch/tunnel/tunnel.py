@@ -1,0 +1,182 @@
+"""A live tunnel: one connection, the frames around SSH packets, the packets, and the channels in them.
+
+`SSHTunnel` puts together what carries it: the connection, an `Inlet` and an `Outlet`, SSH, and once the peer is
+authenticated a `Mux`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from twisted.internet.defer import Deferred, fail
+
+from tower.conch.connection.channel import Channel
+from tower.conch.connection.channel_open import Incoming
+from tower.conch.connection.mux import Mux
+from tower.conch.tunnel.inlet import Inlet
+from tower.conch.tunnel.interfaces import SSH, Reader, Writer
+from tower.conch.tunnel.outlet import Outlet
+from tower.errors import TunnelLost
+from tower.net.budget import Budget
+from tower.net.pipes import Pipe
+
+#: Type of the channels that lead to a target; its name follows as an SSH string.
+STREAM = b"stream@tower.kubesphere.io"
+
+
+def _nothing() -> None:
+    """Stand in for a hook that nobody uses."""
+
+
+class SSHTunnel:
+    """One end of a tunnel; create it, then `start`, then `open_up` once the peer is authenticated.
+
+    :param reactor: an ``IReactorTime``.
+    :param pipe: the connection, paused.
+    :param ssh: our end of SSH.
+    :param reader: takes the peer's frames apart.
+    :param writer: makes ours.
+    :ivar name: the cluster.
+    :ivar fingerprint: of the agent's key.
+    :ivar version: of the peer's program.
+    :ivar peer: address of the peer.
+    :ivar server: what the agent calls its API server; see `tower.v2.hello.AgentHello`.
+    :ivar since: when the tunnel opened, s since the epoch.
+    :ivar draining: whether it takes no new streams because the peer will soon be gone.
+    :ivar inlet: the way in.
+    :ivar outlet: the way out.
+    :ivar mux: its streams, once it is open.
+    :ivar lost: fires with the reason when the tunnel is gone.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_over",
+        "_pipe",
+        "_ssh",
+        "draining",
+        "fingerprint",
+        "inlet",
+        "lost",
+        "mux",
+        "name",
+        "on_change",
+        "outlet",
+        "peer",
+        "server",
+        "since",
+        "version",
+    )
+
+    #: What the two ends speak.
+    protocol: ClassVar[str] = "tower-v2"
+
+    def __init__(self, reactor: Any, pipe: Pipe, ssh: SSH, reader: Reader, writer: Writer) -> None:
+        self._pipe = pipe
+        self._ssh = ssh
+        self.outlet = Outlet(reactor, pipe, ssh, writer)
+        self.inlet = Inlet(ssh, reader, self.outlet)
+        self.mux: Mux | None = None
+        self._over = False
+        self.name = self.fingerprint = self.version = ""
+        self.server = b""
+        self.since = 0.0
+        self.draining = False
+        self.on_change: Callable[[], None] = _nothing
+        self.lost: Deferred[Exception] = Deferred()
+        address = pipe.getPeer() if hasattr(pipe, "getPeer") else None
+        self.peer = f"{address.host}:{address.port}" if address is not None else ""
+
+    def start(self, leftover: bytes = b"") -> None:
+        """Begin the SSH handshake; *leftover* came on the connection before."""
+        ssh, outlet = self._ssh, self.outlet
+        ssh.lost.addCallback(self._lost)
+        ssh.on_exchange, ssh.on_keys = outlet.exchange_begins, outlet.exchange_ends
+        ssh.on_drain = self._peer_drains
+        self._pipe.receiver = self.inlet
+        ssh.makeConnection(outlet)
+        if leftover and not self._over:
+            self.inlet.received(memoryview(bytearray(leftover)))
+        self._pipe.resume()
+
+    def open_up(
+        self,
+        name: str,
+        fingerprint: str,
+        version: str,
+        since: float,
+        budget: Budget,
+        accept: Callable[[Incoming], None] | None = None,
+    ) -> None:
+        """Take parsing over from SSH, whose peer is authenticated now, and carry streams.
+
+        :param accept: decides about streams that the peer opens; None refuses all.
+        """
+        self.name, self.fingerprint, self.version, self.since = name, fingerprint, version, since
+        self.mux = self.outlet.mux = mux = Mux(self.outlet, budget, owner=self, accept=accept)
+        self.inlet.open_up(mux)
+
+    # Streams
+
+    def rewrite_for(self, target: str) -> None:
+        """Nobody writes the heads of requests anew: the agent does that."""
+
+    def open(self, target: str) -> Deferred[Channel]:
+        """Open a stream to *target*; see `tower.conch.connection.mux.Mux.open`."""
+        data = target.encode()
+        return self.open_channel(STREAM, len(data).to_bytes(4, "big") + data)
+
+    def open_channel(self, kind: bytes, data: bytes) -> Deferred[Channel]:
+        """Open a channel of any type; see `tower.conch.connection.mux.Mux.open`."""
+        if self.mux is None or self.outlet.disconnecting:
+            return fail(TunnelLost("the tunnel is gone"))
+        return self.mux.open(kind, data)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return 0 if self.mux is None else len(self.mux.channels)
+
+    @property
+    def round_trip(self) -> float:
+        """To the peer, s; 0 until it was measured."""
+        return self.outlet.round_trip
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes of the connection received."""
+        return self.inlet.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes of the connection sent."""
+        return self.outlet.bytes_out
+
+    # Ends
+
+    def drain(self) -> None:
+        """Tell the peer that we will soon be gone, so that it opens no new streams."""
+        self._ssh.drain()
+
+    def _peer_drains(self) -> None:
+        self.draining = True
+        self.on_change()
+
+    def close(self, reason: str) -> None:
+        """Close in good order, telling the peer why."""
+        self._ssh.close(reason)
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self.outlet.abortConnection()
+
+    def _lost(self, reason: Exception) -> None:
+        self._over = True
+        self.inlet.lost()
+        self.outlet.lost()
+        mux, self.mux = self.mux, None
+        if mux is not None:
+            mux.lost(reason)
+        self.on_change = _nothing  # whoever is told holds us
+        self.lost.callback(reason)

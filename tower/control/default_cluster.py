@@ -1,0 +1,86 @@
+"""The cluster that ``tower-proxy``'s own options are about: there, and as they say, from the start on."""
+
+from __future__ import annotations
+
+import re
+
+from attrs import evolve
+from twisted.logger import Logger
+
+from tower.clusters import Clusters
+from tower.clusters.cluster import Cluster
+from tower.clusters.member_credentials import check_access
+from tower.clusters.ssh_spec import DefaultCluster
+from tower.clusters.ssh_spec_object import OPTIONS, check_spec
+from tower.errors import ConfigurationError, Invalid
+from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
+
+_FIELD = re.compile(r"spec\.[A-Za-z.]+")
+
+_log = Logger()
+
+
+def read_access(given: DefaultCluster) -> KubeAccess | None:
+    """Return what its kubeconfig says, having looked at all the rest, too; for the start of the program.
+
+    :raise ConfigurationError: something cannot work; the text names the option, and its file or value.
+    """
+    try:
+        check_spec(given.spec)
+        if given.kubeconfig is None:
+            return None
+        access = load_kubeconfig(given.kubeconfig)
+        check_access(access)
+    except Invalid as e:
+        raise ConfigurationError(f"cluster {given.name} of --ssh-user: {_by_option(str(e))}") from e
+    return access
+
+
+def _by_option(text: str) -> str:
+    """Return *text* with names of options in place of the fields that they stand for."""
+
+    def name(field: re.Match[str]) -> str:
+        option = OPTIONS.get(field[0])
+        return field[0] if option is None else f"--{option}"
+
+    return _FIELD.sub(name, text)
+
+
+async def ensure_default_cluster(
+    clusters: Clusters, given: DefaultCluster, access: KubeAccess | None
+) -> None:
+    """Have that cluster in the store, with what the options say of it; what they leave open stays.
+
+    :raise ConfigurationError: there is one of that name that has an agent.
+    """
+    known = clusters.get(given.name)
+    if known is None and access is None:
+        raise ConfigurationError(
+            f"cluster {given.name} is not there yet: give --member-kubeconfig, the way to its API server; "
+            "once it is kept, that can be left out"
+        )
+    if known is None:
+        await clusters.add(given.name, ssh=given.spec, access=access)
+        _log.info("cluster {name} is added, as --ssh-user says", name=given.name)
+        return
+    if known.ssh is None:
+        raise ConfigurationError(
+            f"cluster {given.name} has an agent: name another one with --ssh-cluster, or remove it with "
+            f"'tower cluster remove {given.name}'"
+        )
+
+    def edit(cluster: Cluster) -> Cluster:
+        if cluster.ssh is None:
+            return cluster
+        old = cluster.ssh
+        spec = evolve(
+            given.spec,
+            address_types=old.address_types,
+            targets=old.targets,
+            allow_system=old.allow_system,
+            allowed_identities=old.allowed_identities,
+        )
+        return evolve(cluster, ssh=spec)
+
+    if access is not None or edit(known) != known:
+        await clusters.change(given.name, edit, access=access)

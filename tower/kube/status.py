@@ -1,0 +1,173 @@
+"""Every failure a user can see is a Kubernetes Status object that says what happened.
+
+See the Kubernetes API conventions, "Response Status Kind".
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from typing import Any
+
+from tower.errors import (
+    AlreadyExists,
+    ClusterUnreachable,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    PeerError,
+    TowerError,
+    Unauthorized,
+)
+from tower.escaping import escaped, json_text
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    408: "Timeout",
+    409: "Conflict",
+    410: "Expired",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    417: "BadRequest",
+    422: "Invalid",
+    429: "TooManyRequests",
+    431: "BadRequest",
+    500: "InternalError",
+    501: "NotImplemented",
+    502: "BadGateway",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+
+#: A text that begins with the field that it is about.
+_FIELD = re.compile(r"((?:metadata|spec)\.[^\s:]+): (.+)", re.DOTALL)
+
+_ERRORS: tuple[tuple[type[TowerError], int, str], ...] = (
+    (Unauthorized, 401, "Unauthorized"),
+    (Forbidden, 403, "Forbidden"),
+    (NotFound, 404, "NotFound"),
+    (AlreadyExists, 409, "AlreadyExists"),
+    (Conflict, 409, "Conflict"),
+    (Invalid, 422, "Invalid"),
+    (ClusterUnreachable, 503, "ServiceUnavailable"),
+    (PeerError, 502, "BadGateway"),
+)
+
+
+class StatusError(TowerError):
+    """An answer that is a failure: what to tell the user, and how.
+
+    Its text may repeat a request's words or a peer's: it is escaped, since clients print it as it is.
+
+    :ivar code: the HTTP status.
+    :ivar reason: the machine-readable word of the Status; by default the usual one for *code*.
+    :ivar details: the Status's details, if any (``name``, ``kind``, ``retryAfterSeconds``, ...).
+    :ivar close: whether the user's connection has to close after this answer.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        reason: str = "",
+        details: dict[str, Any] | None = None,
+        close: bool = False,
+    ) -> None:
+        message = escaped(message)
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason or _REASONS.get(code, "Unknown")
+        self.details = details or {}
+        self.close = close
+
+
+def refusal_of(error: BaseException) -> StatusError:
+    """Return what a user is told about *error*: the error tree's second level decides the code.
+
+    What is not one of ours is our own mistake: 500, and nothing of its text.
+    """
+    if isinstance(error, StatusError):
+        return error
+    for kind, code, reason in _ERRORS:
+        if isinstance(error, kind):
+            return StatusError(code, str(error), reason=reason)
+    if isinstance(error, TowerError):
+        return StatusError(500, str(error))
+    return StatusError(500, "Tower failed to serve the request; its log has the reason")
+
+
+def status_object(refusal: StatusError, request_id: str = "") -> dict[str, Any]:
+    """Return the Status object for *refusal*; the request id is where kubectl shows it, and in a cause."""
+    message, details = refusal.message, dict(refusal.details)
+    if request_id:
+        message = f"{message} (request {request_id})"
+        causes = [*details.get("causes", ())]
+        if refusal.reason == "Invalid" and not causes:  # of which kubectl tells the causes, and no message
+            field = _FIELD.match(refusal.message)
+            path, text = field.groups() if field else (details.get("kind", "request"), refusal.message)
+            causes.append({"reason": "FieldValueInvalid", "message": text, "field": path})
+        causes.append({"reason": "RequestID", "message": request_id, "field": "request"})
+        details["causes"] = causes
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": refusal.reason,
+    }
+    if details:
+        status["details"] = details
+    status["code"] = refusal.code
+    return status
+
+
+def status_line(code: int) -> bytes:
+    """Return the status line for *code*, with its CRLF."""
+    return _LINES.get(code) or b"HTTP/1.1 %d Unknown\r\n" % code
+
+
+_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+
+
+def status_response(
+    refusal: StatusError,
+    request_id: str = "",
+    *,
+    close: bool = False,
+    without_body: bool = False,
+    extra: bytes = b"",
+) -> bytes:
+    """Return the whole HTTP answer for *refusal*.
+
+    :param close: say ``Connection: close``.
+    :param without_body: the request was a HEAD.
+    :param extra: more header lines, each with its CRLF.
+    """
+    body = json_text(status_object(refusal, request_id)).encode() + b"\n"
+    head = [
+        status_line(refusal.code),
+        b"Content-Type: application/json\r\nCache-Control: no-cache, private\r\n",
+        b"X-Content-Type-Options: nosniff\r\nContent-Length: %d\r\n" % len(body),
+        extra,
+    ]
+    if refusal.code == 401:
+        head.append(b'WWW-Authenticate: Bearer realm="tower"\r\n')
+    if retry := refusal.details.get("retryAfterSeconds"):
+        head.append(b"Retry-After: %d\r\n" % retry)
+    if request_id:
+        head.append(b"X-Request-Id: %b\r\n" % request_id.encode())
+    if close:
+        head.append(b"Connection: close\r\n")
+    head.append(b"\r\n")
+    if not without_body:
+        head.append(body)
+    return b"".join(head)

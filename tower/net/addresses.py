@@ -1,0 +1,47 @@
+"""Addresses as HOST:PORT: reading and writing them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from tower.errors import ConfigurationError
+
+_TARGET_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%a-z]+)\]|([^\[\]:/\s]+)):([0-9]{1,5})")
+
+
+def parse_address(text: str, default_port: int | None = None) -> tuple[str, int]:
+    """Split `host:port`, `[v6]:port` or, with a *default_port*, `host`.
+
+    :raise ConfigurationError: saying what is wanted.
+    """
+    match = _TARGET_ADDRESS.fullmatch(text)
+    if match is None and default_port is not None:
+        bare = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+        match = _TARGET_ADDRESS.fullmatch(f"{bare}:{default_port}")
+    if match is None or not 0 < int(match.group(3)) < 65536:
+        raise ConfigurationError(f"{text!r} is not host:port")
+    return match.group(1) or match.group(2), int(match.group(3))
+
+
+def join_address(host: str, port: int) -> str:
+    """Return `host:port`, with brackets around IPv6: the reverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_host(host: str) -> bool:
+    """Tell whether *host* can be an address or a name: no part of a name is empty or longer than 63 bytes."""
+    try:
+        return bool(host.encode("idna"))
+    except UnicodeError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Return whether *host* means all addresses of this machine."""
+    if host in ("", "*"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -1,0 +1,86 @@
+"""The way through an HTTP proxy: CONNECT, and its answer (RFC 9110 section 9.3.6)."""
+
+from __future__ import annotations
+
+import re
+
+from twisted.internet.defer import Deferred
+
+from tower.escaping import LONGEST_SAID, shortened
+from tower.net.connecting import ConnectFailed
+from tower.net.pipes import Pipe
+from tower.net.proxy_environment import HTTPProxy, ServerURL
+
+#: Longest head of an answer that is read, B.
+LONGEST_HEAD = 16 * 1024
+
+
+def connect_through(pipe: Pipe, proxy: HTTPProxy, url: ServerURL) -> Deferred[None]:
+    """Have *proxy*, which is at the other end of *pipe*, lead us on to *url*.
+
+    The caller sees to it that this does not take too long: cancelling it closes the pipe.
+
+    :return: fires when the way is open; the pipe is paused then, and nothing has come on it.
+    :raise ConnectFailed: through the Deferred: the proxy does not; the pipe is closed.
+    """
+    answer = _ConnectAnswer(pipe, proxy)
+    answer.start(proxy.request(url))
+    return answer.done
+
+
+class _ConnectAnswer:
+    """The receiver that waits for an HTTP proxy's answer to CONNECT.
+
+    :ivar done: fires with None when the way is open.
+    """
+
+    def __init__(self, pipe: Pipe, proxy: HTTPProxy) -> None:
+        self._pipe = pipe
+        self._proxy = proxy
+        self._head = b""
+        self._settled = False
+        self.done: Deferred[None] = Deferred(lambda _: pipe.abort())
+
+    def start(self, request: bytes) -> None:
+        """Ask."""
+        self._pipe.receiver = self
+        self._pipe.send(request)
+        self._pipe.resume()
+
+    def received(self, data: memoryview) -> None:
+        """Read the head of the answer; behind it nothing can come before we have sent more."""
+        self._head += bytes(data)
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._head) > LONGEST_HEAD:
+                self._fail("answered CONNECT with a head that does not end")
+            return
+        status = re.match(rb"HTTP/1\.[01] ([0-9]{3})(?: ([ -~]*))?\r\n", self._head)
+        if status is None:
+            self._fail("does not answer CONNECT as an HTTP proxy does")
+        elif not status.group(1).startswith(b"2"):
+            text = b" ".join(part for part in status.groups() if part).decode("ascii")
+            self._fail(f"answered CONNECT with {shortened(text, LONGEST_SAID)}")
+        elif end + 4 != len(self._head):
+            self._fail("sent more than its answer to CONNECT")
+        elif not self._settled:
+            self._settled = True
+            self._pipe.pause()
+            self.done.callback(None)
+
+    def ended(self) -> None:
+        """Give up."""
+        self._fail("closed the connection")
+
+    def drained(self) -> None:
+        """The request is small."""
+
+    def closed(self, reason: Exception) -> None:
+        """Give up."""
+        self._fail(f"closed the connection: {reason}")
+
+    def _fail(self, text: str) -> None:
+        if not self._settled:
+            self._settled = True
+            self.done.errback(ConnectFailed("unreachable", f"the HTTP proxy {self._proxy} {text}"))
+            self._pipe.abort()

@@ -1,0 +1,264 @@
+"""Ports whose connections are `tower.net.connection.Connection` from the first byte.
+
+`ConnectionReactor` offers ``listenTCP`` alone, so that Twisted's own ``TCPServer`` service and everything
+else that listens through a reactor's ``listenTCP`` works with it unchanged.
+
+When no descriptor is left, Twisted's port takes each new connection to close it at once, and logs that three
+times.  Ours aborts the oldest connection that has proven nothing (`tower.net.connection_slots`).  If there is none, or no
+slots are kept, it leaves connections to the kernel, which has them wait, looks again from time to time, and
+says so once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+from twisted.internet import tcp
+from twisted.internet.interfaces import IDelayedCall, IListeningPort
+from twisted.internet.protocol import Factory
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from tower.net.connection import RESET_ON_CLOSE, Connection
+from tower.net.connection_slots import Slot, Slots, source_of
+from tower.net.load_balancers import Arrival, Balancers
+from tower.net.pipes import Receiver
+from tower.net.proxy_protocol import Origin
+from tower.net.tls.connection import TLSConnection
+from tower.reactor.process import are_scarce, is_scarce
+
+#: Connections taken in one go, before others get their turn.
+AT_ONCE = 64
+
+#: How long to take none when there was nothing to take one with, s.
+PAUSE = 0.25
+
+#: How often to say that, s.
+REMINDER = 60.0
+
+#: What `accept` says then.
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+#: Called with each new connection; returns who gets it, or None to drop it.
+Accept = Callable[[Connection], Receiver | None]
+
+
+class _Accepted:
+    """Looks like a protocol to Twisted's port and hands the connection on."""
+
+    def __init__(self, accept: Accept) -> None:
+        self._accept = accept
+
+    def makeConnection(self, connection: Connection) -> None:
+        """Give the connection its receiver and start it."""
+        receiver = self._accept(connection)
+        if receiver is None:
+            connection.abort()
+            return
+        connection.receiver = receiver
+        connection.resume()
+
+
+class ConnectionFactory(Factory):
+    """A factory for ports of a `ConnectionReactor`."""
+
+    noisy = False
+
+    def __init__(self, accept: Accept) -> None:
+        self._accept = accept
+
+    def buildProtocol(self, addr: Any) -> Any:
+        """Return what hands the connection from *addr* on."""
+        return _Accepted(self._accept)
+
+
+@frozen
+class Admission:
+    """What all ports of a program share.
+
+    :ivar slots: of their connections.
+    :ivar balancers: who tells where connections come from.
+    """
+
+    slots: Slots
+    balancers: Balancers
+
+    def sweep(self) -> None:
+        """Log what there is to tell; to be called once a second."""
+        self.slots.sweep()
+        self.balancers.sweep()
+
+
+class Port(tcp.Port):
+    """Twisted's port with another `doRead`: see the module."""
+
+    _log = Logger()
+
+    def __init__(self, tls: ssl.SSLContext | None, admission: Admission | None, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._tls = tls
+        self._admission = admission
+        self._arrivals: set[Arrival] = set()
+        self._clock: Any = self.reactor
+        self._again: IDelayedCall | None = None
+        self._complained: float | None = None
+        self._exhausted = False
+
+    def doRead(self) -> None:
+        """Take the connections that wait."""
+        for _ in range(AT_ONCE):
+            try:
+                sock, address = self.socket.accept()
+            except BlockingIOError:
+                self._took_all()
+                return
+            except OSError as e:
+                if e.errno in _EXHAUSTED and not self._make_room():
+                    self._pause(os.strerror(e.errno))
+                    return
+                continue  # that one was gone before we took it
+            scarce = is_scarce(sock.fileno()) and not self._make_room()
+            self._take(sock, address)
+            if scarce:
+                self._pause(os.strerror(errno.EMFILE))
+                return
+
+    def _make_room(self) -> bool:
+        """Abort two unproven connections for a new one, so that scarce descriptors become fewer."""
+        if self._admission is None:
+            return False
+        slots = self._admission.slots
+        return any([slots.evict(), slots.evict()])
+
+    def _take(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+        admission = self._admission
+        if admission is None:
+            self._connect(sock, address, None)
+            return
+        host = address[0]
+        by_balancer = admission.balancers.include(host)
+        slot = admission.slots.take(None if by_balancer else source_of(host))
+        if slot is None:
+            _reset(sock)
+        elif by_balancer:
+            self._arrivals.add(Arrival(self._clock, sock, address, slot, self._arrived, self._not_arrived))
+        else:
+            self._connect(sock, address, slot)
+
+    def _arrived(self, arrival: Arrival) -> None:
+        """Go on with a connection whose load balancer has told where it comes from."""
+        self._arrivals.discard(arrival)
+        if arrival.origin is not None:
+            arrival.slot.count_for(source_of(arrival.origin.host))
+        self._connect(arrival.socket, arrival.address, arrival.slot, arrival.origin)
+
+    def _not_arrived(self, arrival: Arrival, reason: str) -> None:
+        self._arrivals.discard(arrival)
+        if reason and self._admission is not None:
+            self._admission.balancers.failed(arrival.address[0], reason)
+
+    def _connect(
+        self, sock: socket.socket, address: tuple[Any, ...], slot: Slot | None, origin: Origin | None = None
+    ) -> None:
+        factory: Any = self.factory
+        try:
+            accepted = factory.buildProtocol(self._buildAddr(address[:2]))  # type: ignore[no-untyped-call]
+            if self._tls is None:
+                connection = Connection(self._clock, sock)
+            else:
+                connection = TLSConnection(self._clock, sock, self._tls)
+        except OSError:
+            sock.close()  # reset before we took it
+            if slot is not None:
+                slot.release()
+            return
+        if slot is not None:
+            connection.slot, slot.owner = slot, connection
+        if origin is not None:
+            connection.comes_from(origin.host, origin.port)
+        try:
+            accepted.makeConnection(connection)
+        except Exception:  # noqa: BLE001 (whatever it is, the next connection may be better)
+            self._log.failure("cannot take a connection from {address}", address=address[0])
+            connection.abort()
+
+    def _pause(self, reason: str) -> None:
+        """Have connections wait."""
+        self.stopReading()  # type: ignore[no-untyped-call]
+        self._again = self._clock.callLater(PAUSE, self._resume)
+        now = self._clock.seconds()
+        if self._complained is None or now - self._complained >= REMINDER:
+            self._complained = now
+            self._exhausted = True
+            self._log.warn(
+                "port {port} takes no connections for now, they wait: {reason}",
+                port=self._realPortNumber,
+                reason=reason.lower(),
+            )
+
+    def _resume(self) -> None:
+        unproven = 0 if self._admission is None else self._admission.slots.unproven
+        if not unproven and are_scarce(self.socket.fileno()):
+            self._again = self._clock.callLater(PAUSE, self._resume)
+            return
+        self._again = None
+        self.startReading()  # type: ignore[no-untyped-call]
+
+    def _took_all(self) -> None:
+        if self._exhausted:
+            self._exhausted = False
+            self._log.info("port {port} takes connections again", port=self._realPortNumber)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Take no more."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        for arrival in list(self._arrivals):
+            arrival.abort()
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+
+
+class ConnectionReactor:
+    """:param tls: what connections are wrapped in, if anything.
+    :param admission: decides who stays when there is not room for all; None: newcomers wait.
+    """
+
+    def __init__(
+        self, reactor: Any, tls: ssl.SSLContext | None = None, admission: Admission | None = None
+    ) -> None:
+        self._reactor = reactor
+        self._tls = tls
+        self._admission = admission
+
+    def listenTCP(
+        self, port: int, factory: Factory, backlog: int = 1024, interface: str = ""
+    ) -> IListeningPort:
+        """Listen; connections are `Connection` objects.
+
+        :raise twisted.internet.error.CannotListenError: the port is taken or may not be bound.
+        """
+        listening = Port(self._tls, self._admission, port, factory, backlog, interface, self._reactor)
+        listening.startListening()
+        return listening
+
+
+def listen(
+    reactor: Any, port: int, interface: str, accept: Accept, tls: ssl.SSLContext | None = None
+) -> IListeningPort:
+    """Listen on *port* of *interface* and give each connection to *accept*; see `ConnectionReactor`."""
+    return ConnectionReactor(reactor, tls).listenTCP(port, ConnectionFactory(accept), interface=interface)
+
+
+def _reset(sock: socket.socket) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+    except OSError:
+        pass  # it is closed next
+    sock.close()

@@ -1,0 +1,205 @@
+"""Connections that come by way of load balancers, which tell in a header where each comes from.
+
+The header (`tower.net.proxy_protocol`) comes before everything else, TLS included.  It is required from the
+balancers' addresses and not read from any other, so that nobody else can claim an address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from twisted.internet.interfaces import IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tower.net.connection import RESET_ON_CLOSE
+from tower.net.connection_slots import REMINDER, Clock, Slot
+from tower.net.proxy_protocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin
+
+#: How long a balancer may take for its header, s.
+PATIENCE = 5.0
+
+Network: TypeAlias = "ipaddress.IPv4Network | ipaddress.IPv6Network"
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """Return the networks in a list such as ``10.0.0.0/8,fd00::/8``; an address alone is a network of one."""
+    networks: list[Network] = []
+    for part in text.split(","):
+        word = part.strip()
+        try:
+            network = ipaddress.ip_network(word, strict=False)
+        except ValueError:
+            raise ValueError(
+                f"has {word!r}, which is not a network: give comma-separated addresses or CIDRs, "
+                "such as 10.0.0.0/8,fd00::/8"
+            ) from None
+        address = ipaddress.ip_address(word.partition("/")[0])
+        if "/" in word and address != network.network_address:
+            raise ValueError(
+                f"has {word!r}, whose address is within that network: give {network} or {address}"
+            )
+        networks.append(network)
+    return tuple(networks)
+
+
+class Balancers:
+    """Who may tell where connections come from, and what was wrong with what they told.
+
+    :param clock: for log lines.
+    :param networks: the addresses of the balancers.
+    :ivar failures: how many connections were closed for want of a good header.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: Clock, networks: Sequence[Network] = ()) -> None:
+        self._clock = clock
+        self._networks = tuple(networks)
+        self._told: float | None = None
+        self._told_failures = 0
+        self._last = ("", "")
+        self.failures = 0
+
+    def include(self, host: str) -> bool:
+        """Return whether *host*, an IP address, is a balancer's."""
+        if not self._networks:
+            return False
+        address = ipaddress.ip_address(host.partition("%")[0])
+        address = getattr(address, "ipv4_mapped", None) or address
+        return any(address in network for network in self._networks)
+
+    def failed(self, host: str, reason: str) -> None:
+        """Count a connection from *host* that was closed because of *reason*."""
+        self.failures += 1
+        self._last = host, reason
+
+    def sweep(self) -> None:
+        """Log what failed, at most once in `REMINDER` s; to be called once a second."""
+        if self.failures == self._told_failures:
+            return
+        now = self._clock.seconds()
+        if self._told is not None and now - self._told < REMINDER:
+            return
+        count = self.failures - self._told_failures
+        self._told, self._told_failures = now, self.failures
+        host, reason = self._last
+        self._log.warn(
+            "{count} connections from load balancers (--proxy-protocol-from) closed for lack of a valid "
+            "PROXY protocol header, the last from {host}: {reason}",
+            count=count,
+            host=host,
+            reason=reason,
+        )
+
+
+@implementer(IReadDescriptor)
+class Arrival:
+    """A balancer's connection until its header has been read, and not one byte more.
+
+    :param reactor: an ``IReactorFDSet`` and ``IReactorTime``.
+    :param read: called once the header has been read: socket and slot belong to whoever is called.
+    :param over: called instead, with why; empty if there is nothing to tell.
+    :ivar address: of the balancer.
+    :ivar slot: of the connection; released if nothing comes of it.
+    :ivar origin: who is behind the balancer, if it told.
+    """
+
+    __slots__ = (
+        "_fd",
+        "_over",
+        "_reactor",
+        "_read",
+        "_reader",
+        "_timer",
+        "address",
+        "origin",
+        "slot",
+        "socket",
+    )
+
+    def __init__(
+        self,
+        reactor: Any,
+        sock: socket.socket,
+        address: tuple[Any, ...],
+        slot: Slot,
+        read: Callable[[Arrival], None],
+        over: Callable[[Arrival, str], None],
+    ) -> None:
+        sock.settimeout(0)
+        self._reactor = reactor
+        self.socket = sock
+        self._fd = sock.fileno()
+        self.address = address
+        self.slot = slot
+        self.origin: Origin | None = None
+        self._read = read
+        self._over = over
+        self._reader = HeaderReader()
+        self._timer = reactor.callLater(PATIENCE, self._too_slow)
+        slot.owner = self
+        reactor.addReader(self)
+
+    def fileno(self) -> int:
+        """Return the descriptor, or -1 once it is gone or passed on."""
+        return self._fd
+
+    def logPrefix(self) -> str:
+        """Name this in log lines that the reactor writes."""
+        return "connection of a load balancer"
+
+    def doRead(self) -> None:
+        """Take what belongs to the header of what came; called by the reactor."""
+        try:
+            seen = self.socket.recv(HEADER_LIMIT, socket.MSG_PEEK)
+            if not seen:
+                self._end("")  # health checks of TCP alone come and go like that
+                return
+            self.socket.recv(self._reader.feed(seen))
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            self._end("")
+            return
+        except BadHeader as e:
+            self._end(str(e))
+            return
+        if self._reader.done:
+            self.origin = self._reader.origin
+            self._leave()
+            self._read(self)
+
+    def _too_slow(self) -> None:
+        self._end(f"no header within {PATIENCE:g} s")
+
+    def abort(self) -> None:
+        """Close now."""
+        self._end("")
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Note that the reactor lost the descriptor or is shutting down."""
+        self._end("")
+
+    def _end(self, why: str) -> None:
+        if self._fd < 0:
+            return
+        self._leave()
+        self.slot.release()
+        try:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        except OSError:
+            pass  # it is closed next
+        self.socket.close()
+        self._over(self, why)
+
+    def _leave(self) -> None:
+        """Leave the reactor."""
+        self._reactor.removeReader(self)
+        if self._timer.active():
+            self._timer.cancel()
+        self._fd = -1

@@ -1,0 +1,119 @@
+"""The ways to clouds: straight on, or by the HTTP proxy that the environment prescribes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from twisted.internet.address import HostnameAddress
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.web.client import URI
+from twisted.web.error import SchemeNotSupported
+from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
+from zope.interface import implementer
+
+from tower.net.connect_proxy import connect_through
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.pipe_transport import connected
+from tower.net.pipes import Pipe
+from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
+
+#: Metadata services know who asks by where he is, and hand out credentials.
+_METADATA_NAMES = frozenset(("metadata.google.internal", "metadata"))
+_METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "fd00:ec2::23")))
+
+
+@implementer(IAgentEndpointFactory)
+class ProxiedEndpoints:
+    """Makes an endpoint of a URL, for an ``Agent``.
+
+    What is asked by plain HTTP is near, metadata services above all, and reached straight on.
+
+    :param policy: says how servers are verified.
+    :param timeout: for a connection, s; whoever asks gives up the rest in time.
+    :param environ: may have ``HTTPS_PROXY`` and ``NO_PROXY``; see `find_proxy`.
+    :param reach: connects; see `tower.net.connecting.connect`.
+    :raise ConfigurationError: what it says of a proxy is no use.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        policy: IPolicyForHTTPS,
+        timeout: float,
+        environ: Mapping[str, str],
+        reach: Callable[..., Deferred[Any]] = connect,
+    ) -> None:
+        self._reactor = reactor
+        self._policy = policy
+        self._timeout = timeout
+        self._environ = environ
+        self._reach = reach
+        find_proxy(_server("cloud.invalid", 443), environ)
+
+    def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
+        """Return how *uri* is reached.
+
+        :raise SchemeNotSupported: it is neither ``http`` nor ``https``.
+        """
+        host = uri.host.decode("ascii")
+        direct = HostnameEndpoint(self._reactor, host, uri.port, timeout=self._timeout)
+        if uri.scheme == b"http":
+            return direct
+        if uri.scheme != b"https":
+            raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
+        url = _server(host.lower(), uri.port)
+        proxy = None if _is_metadata(url.host.rstrip(".")) else find_proxy(url, self._environ)
+        way = direct if proxy is None else _ByProxy(self._reactor, proxy, url, self._timeout, self._reach)
+        return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), way)
+
+
+def _server(host: str, port: int) -> ServerURL:
+    return ServerURL(secure=True, host=host, port=port, resource="/")
+
+
+def _is_metadata(host: str) -> bool:
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host in _METADATA_NAMES
+    return address.is_link_local or address in _METADATA_ADDRESSES
+
+
+@implementer(IStreamClientEndpoint)
+class _ByProxy:
+    """A server as an HTTP proxy leads to it."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        proxy: HTTPProxy,
+        url: ServerURL,
+        timeout: float,
+        reach: Callable[..., Deferred[Any]],
+    ) -> None:
+        self._reactor = reactor
+        self._proxy = proxy
+        self._url = url
+        self._timeout = timeout
+        self._reach = reach
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """See ``IStreamClientEndpoint``; cancelling leaves nothing behind.
+
+        :raise ConnectFailed: through the Deferred: the proxy was not reached, or does not lead there.
+        """
+        address = HostnameAddress(self._url.host.encode("ascii"), self._url.port)
+        return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
+
+    async def _open(self) -> tuple[Pipe, bytes]:
+        proxy = self._proxy
+        try:
+            pipe = await self._reach(self._reactor, proxy.host, proxy.port, timeout=self._timeout)
+        except ConnectFailed as e:
+            raise ConnectFailed(e.kind, f"the HTTP proxy {e}") from e
+        await connect_through(pipe, proxy, self._url)
+        return pipe, b""

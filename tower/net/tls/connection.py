@@ -1,0 +1,305 @@
+"""A TCP connection with TLS inside: `Connection` on top of a `TLSSession`.
+
+Cipher text is received into a buffer of the process too, as much as the receiver has room for, and
+decrypted straight to where the receiver wants it.  What TLS makes of the last `send` may be refused by the
+kernel in part; that part is kept apart from the queue, because it cannot be made twice.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+from tower.errors import PeerError
+from tower.net.connection import PLAIN, READ_SIZE, WOULD_BLOCK, Connection, ConnectionEnded
+from tower.net.pipes import Buffer
+from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
+
+#: Plain text in the longest record, and all of that record in TLS 1.3, B.
+_PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
+
+#: Cipher text received in one go: what may stay inside a paused TLS session, B.  In the longest records that
+#: makes one packet of a tunnel.
+TLS_READ_SIZE = READ_SIZE // _PLAIN * _RECORD
+
+#: Turns of decrypting before other connections get theirs.
+TLS_TURNS = 4
+
+_CIPHER = memoryview(bytearray(TLS_READ_SIZE))
+
+
+class TLSFailed(PeerError):
+    """The TLS session could not be set up or broke."""
+
+
+class TLSConnection(Connection):
+    """See `Connection`.  The handshake goes on by itself, even while the connection is paused.
+
+    What is sent during the handshake goes after it.
+
+    :param server_hostname: what the peer's certificate must be for, when we are the client.
+    :param handshake_timeout: how long the handshake may take, s.
+    :param on_secure: called when it is over.
+    """
+
+    __slots__ = ("_again", "_deadline", "_on_secure", "_session")
+
+    def __init__(
+        self,
+        reactor: Any,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        *,
+        server_side: bool = True,
+        server_hostname: str | None = None,
+        handshake_timeout: float = 10.0,
+        on_secure: Callable[[], None] | None = None,
+    ) -> None:
+        self._session = TLSSession(context, server_side=server_side, server_hostname=server_hostname)
+        super().__init__(reactor, sock)
+        self._ready = False
+        self._on_secure = on_secure
+        self._deadline: Any = reactor.callLater(handshake_timeout, self._too_slow)
+        self._again: Any = None if server_side else reactor.callLater(0, self._begin)
+        self._read_on()
+
+    @property
+    def tls(self) -> ssl.SSLObject:
+        """The TLS session."""
+        return self._session.object
+
+    def peer_certificate(self) -> bytes | None:
+        """See `Connection.peer_certificate`."""
+        return self._session.object.getpeercert(binary_form=True)
+
+    # The handshake
+
+    def _begin(self) -> None:
+        """Say hello, as the client does."""
+        self._again = None
+        self._handshake()
+
+    def _handshake(self) -> None:
+        session = self._session
+        try:
+            done = session.handshake()
+        except (ssl.SSLError, ValueError) as e:
+            if alert := session.take():
+                self._send_alert(alert)
+            self._lost(TLSFailed(reason_of(e)))
+            return
+        if own := session.take():
+            self._send_cipher_text(own)
+        if not done or self._closed:
+            return
+        self._ready = True
+        self._deadline.cancel()
+        self._deadline = None
+        if self._paused and not self._closing:
+            self._stop_reading()
+        on_secure, self._on_secure = self._on_secure, None
+        if on_secure is not None:
+            on_secure()
+        if self._backlog is not None or self._finishing or self._closing:
+            self.doWrite()
+        if not self._paused and session.waiting:
+            self._soon()
+
+    def _send_alert(self, alert: bytes) -> None:
+        """Say why, if the kernel takes it: we will not be there to try again."""
+        try:
+            self._socket.send(alert)
+        except OSError:
+            pass  # what matters is the failure that the alert is about
+
+    def _too_slow(self) -> None:
+        self._lost(TLSFailed("the TLS handshake took too long"))
+
+    # Reading
+
+    def resume(self) -> None:
+        """See `Connection.resume`."""
+        super().resume()
+        if self._ready and not self._paused and self._session.waiting:
+            self._soon()
+
+    def _soon(self) -> None:
+        """Deliver what TLS holds, which no event of the socket will announce."""
+        if self._again is None and not self._closed:
+            self._again = self._reactor.callLater(0, self._resumed)
+
+    def _resumed(self) -> None:
+        self._again = None
+        if not (self._paused or self._peer_ended):
+            self._decrypt()
+
+    def doRead(self) -> None:
+        """See `Connection.doRead`."""
+        if not self._ready:
+            if self._receive(_CIPHER):
+                self._handshake()
+        elif self._paused:
+            if self._closing:
+                self._discard()
+        elif self._session.more:
+            self._decrypt()
+        else:
+            buffer = self._lend()
+            if buffer is None:
+                return
+            room = len(buffer)
+            fits = _CIPHER if room >= READ_SIZE else _CIPHER[: -(-room // _PLAIN) * _RECORD]
+            if self._receive(fits):
+                self._decrypt(buffer)
+            elif not self._closed:
+                self._nothing_came()
+
+    def _receive(self, room: memoryview) -> bool:
+        """Give TLS what came from the socket; return whether there was something."""
+        try:
+            count = self._socket.recv_into(room)
+        except WOULD_BLOCK:
+            return False
+        except OSError as e:
+            self._lost(e)
+            return False
+        if not count:
+            # without close_notify nobody can tell an end from a cut
+            self._lost(ConnectionEnded("the connection was cut"))
+            return False
+        self._session.feed(room[:count])
+        return True
+
+    def _decrypt(self, buffer: memoryview | None = None) -> None:
+        """Deliver what TLS holds, for a few turns at most.
+
+        :param buffer: what the receiver lent already.
+        """
+        session = self._session
+        for _ in range(TLS_TURNS):
+            if buffer is None:
+                buffer = self._lend()
+                if buffer is None:
+                    break
+            try:
+                count = session.read_into(buffer)
+            except TLSEnded:
+                self._nothing_came()
+                self._end_of_stream()
+                return
+            except ssl.SSLError as e:
+                self._lost(TLSFailed(reason_of(e)))
+                return
+            if not count:
+                self._nothing_read()
+                return
+            self.bytes_in += count
+            if self._filled is not None:
+                self._filled(count)
+            else:
+                self._receiver.received(buffer[:count])
+            if self._paused or self._closed or not session.more:
+                break
+            buffer = None
+        else:
+            self._soon()
+        if session.more:
+            session.keep()
+
+    def _lend(self) -> memoryview | None:
+        """Return where the receiver wants bytes; if it has no room, pause."""
+        buffer = PLAIN if self._buffer is None else self._buffer()
+        if buffer is None:
+            self.pause()
+        return buffer
+
+    def _nothing_read(self) -> None:
+        self._nothing_came()
+        if own := self._session.take():  # a new key, a refusal
+            self._send_cipher_text(own)
+
+    # Sending
+
+    def _transmit(self, data: Buffer) -> int:
+        if self._unsent is not None:
+            return 0
+        size = len(data)
+        try:
+            if size <= PIECE:
+                self._send_cipher_text(self._session.encrypt(data))
+                return size
+            sent = 0
+            with memoryview(data) as view:
+                while sent < size and self._unsent is None and not (self._closed or self._end_sent):
+                    piece = view[sent : sent + PIECE]
+                    self._send_cipher_text(self._session.encrypt(piece))
+                    sent += len(piece)
+            return sent
+        except ssl.SSLError as e:
+            self._lost(TLSFailed(reason_of(e)))
+            return size
+
+    def _send_cipher_text(self, data: bytes) -> None:
+        if self._unsent is not None:
+            if len(self._unsent) > PIECE + UNSAID:
+                self._lost(TLSFailed("the peer does not take what it has TLS say"))
+                return
+            self._unsent = memoryview(bytes(self._unsent) + data)
+            return
+        try:
+            sent = self._socket.send(data)
+        except WOULD_BLOCK:
+            sent = 0
+        except OSError as e:
+            self._cannot_send(e)
+            return
+        if sent < len(data):
+            self._unsent = memoryview(data)[sent:]
+            self._write_on()
+
+    def doWrite(self) -> None:
+        """See `Connection.doWrite`."""
+        if self._unsent is not None:
+            try:
+                sent = self._socket.send(self._unsent)
+            except WOULD_BLOCK:
+                return
+            except OSError as e:
+                self._cannot_send(e)
+                return
+            if sent < len(self._unsent):
+                self._unsent = self._unsent[sent:]
+                return
+            self._unsent = None
+        super().doWrite()
+
+    # Ends
+
+    def close(self) -> None:
+        """See `Connection.close`; during the handshake there may be nothing that is worth its end."""
+        if self._ready or self._backlog is not None:
+            super().close()
+        else:
+            self._lost(ConnectionEnded("closed on our side"))
+
+    def _say_end(self) -> None:
+        self._send_cipher_text(self._session.end())
+
+    def _release(self) -> None:
+        self._on_secure = None
+        for call in (self._deadline, self._again):
+            if call is not None and call.active():
+                call.cancel()
+        self._deadline = self._again = None
+        super()._release()
+
+
+def reason_of(error: Exception) -> str:
+    """Return what OpenSSL says, without its file names and numbers."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and getattr(error, "reason", None):
+        return error.reason.replace("_", " ").lower()
+    return str(error)

@@ -1,0 +1,53 @@
+"""An agent for HTTPS that verifies whom it talks to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from OpenSSL.crypto import X509
+from twisted.internet.ssl import Certificate, trustRootFromCertificates
+from twisted.web.client import Agent, BrowserLikePolicyForHTTPS, HTTPConnectionPool
+from twisted.web.iweb import IAgent
+
+from tower.errors import ConfigurationError
+from tower.net.proxied_endpoints import ProxiedEndpoints
+from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
+
+#: Largest file of authorities, B.
+_FILE_LIMIT = 4 << 20
+
+
+def verifying_agent(
+    reactor: Any, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
+) -> IAgent:
+    """Return an agent that has a connection of its own for each request, so that nothing is left open.
+
+    :param connect_timeout: s.
+    :param ca_file: authorities in PEM; empty: the system's.
+    :param environ: may name an HTTP proxy; see `ProxiedEndpoints`.
+    :raise ConfigurationError: there are none in the file, or a proxy that we cannot use.
+    """
+    pool = HTTPConnectionPool(reactor, persistent=False)
+    if not ca_file:
+        refuse_published_in_system()
+    policy = BrowserLikePolicyForHTTPS(_authorities(ca_file) if ca_file else None)
+    ways = ProxiedEndpoints(reactor, policy, connect_timeout, environ)
+    agent: IAgent = Agent.usingEndpointFactory(reactor, ways, pool)
+    return agent
+
+
+def _authorities(path: str) -> Any:
+    try:
+        with Path(path).open("rb") as file:
+            pem = file.read(_FILE_LIMIT)
+        refuse_published(f"the file of authorities {path}", pem, ANOTHER_CA_CURE)
+        found = x509.load_pem_x509_certificates(pem)
+    except OSError as e:
+        raise ConfigurationError(f"the file of authorities {path} cannot be read: {e.strerror}") from None
+    except ValueError as e:
+        raise ConfigurationError(f"the file of authorities {path} has no certificates in PEM") from e
+    return trustRootFromCertificates([Certificate(X509.from_cryptography(each)) for each in found])

@@ -1,0 +1,4 @@
+"""SSH clients for nodes: authentication, host keys, known_hosts, commands.
+
+Start with `tower.nodes.ssh.client`.
+"""

@@ -1,0 +1,260 @@
+# mypy: untyped-calls-exclude=twisted
+"""Our end of SSH to a node: a client of any server of RFC 4253, OpenSSH's above all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from attrs import frozen
+from twisted.conch.ssh.transport import DISCONNECT_BY_APPLICATION
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+from tower.clusters.node import Node
+from tower.conch.connection.client import Client
+from tower.conch.connection.global_requests import Answer
+from tower.conch.connection.keepalive import KEEPALIVE
+from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.handshake_buffer import HandshakeBuffer
+from tower.conch.transport.kex import PLACEHOLDER_MACS
+from tower.conch.transport.limits import Closed, HandshakeTimeout, TransportLimits
+from tower.conch.transport.signatures import verify
+from tower.errors import PeerError
+from tower.escaping import LONGEST_VERSION, escaped, quoted, shortened
+from tower.net.connecting import ConnectFailed, connect
+from tower.nodes.ssh.auth import SERVER_SIG_ALGS, KeyAuth, read_extensions
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.failures import PREFACE, not_let_in
+from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeys
+from tower.reactor.timers import Clock, within
+
+#: How long the whole handshake may take from the moment that the connection is there, s.
+HANDSHAKE = 30.0
+
+#: How long the connection to a node may take, s: longer than a kernel tries.
+CONNECT = 150.0
+
+#: What connects has a limit of its own, behind ours, s.
+_LONGER = 5.0
+
+#: How often a node is probed, s.  A request that went to a node that just froze waits up to three of these.
+KEEPALIVE_INTERVAL = 5.0
+
+_EXT_INFO_C = b"ext-info-c"
+_MSG_EXT_INFO = 7
+
+#: No MAC is used with our ciphers, and yet the lists must have a name in common: so all that servers have.
+_MACS = [
+    *PLACEHOLDER_MACS,
+    b"hmac-sha1-etm@openssh.com",
+    *(b"umac-%d%b@openssh.com" % (size, mode) for size in (128, 64) for mode in (b"-etm", b"")),
+]
+
+
+#: How much of a list of a server's names is shown, characters: what OpenSSH has by default is.
+_LISTED = 512
+
+
+class NothingInCommon(PeerError):
+    """A node's SSH server has none of what we need."""
+
+    for_peer = "nothing in common"
+
+
+class NodeLeft(Closed):
+    """We closed the connection to a node; why is nothing that it needs to know."""
+
+    for_peer = "closed"
+
+
+@frozen
+class NodePeer:
+    """Who is at the other end of a `NodeTransport`.
+
+    :ivar host_key: the node's, as it travels.
+    :ivar version: its version line.
+    """
+
+    host_key: bytes
+    version: str
+
+
+class NodeTransport(Client):
+    """:param node: who is to be there.
+    :param user: whom to log in.
+    :param key: by which.
+    :param host_keys: judges the node's key.
+    :param keepalive: how often to probe the node, s; 0: never.
+    :ivar ready: fires with a `NodePeer` when the node has let us in; its errback says why it has not.
+    """
+
+    __slots__ = ("_asked_at", "_host_keys", "_node", "_preface", "_taken", "ready")
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {KEEPALIVE: Client.answers[KEEPALIVE]}
+    supportedMACs = _MACS
+
+    def __init__(
+        self,
+        clock: Clock,
+        node: Node,
+        user: str,
+        key: ClientKey,
+        host_keys: HostKeys,
+        *,
+        keepalive: float = KEEPALIVE_INTERVAL,
+        limits: TransportLimits | None = None,
+    ) -> None:
+        super().__init__(clock, keepalive, limits or TransportLimits(handshake=HANDSHAKE))
+        self.ready: Deferred[NodePeer] = Deferred()
+        self._node = node
+        self._host_keys = host_keys
+        self._taken: Sequence[bytes] | None = None
+        self._preface = b""
+        self._asked_at = 0.0
+        self.supportedPublicKeys = host_keys.algorithms(node)
+        self.auth = KeyAuth(user, key, lambda: self._taken, self._accepted)
+
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`."""
+        return "its sshd"
+
+    # What is agreed on
+
+    def take_version(self, arrivals: HandshakeBuffer) -> bool:
+        """Keep the first line that comes before, which may be all that a server says about itself."""
+        if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
+            self._preface = arrivals.beginning(PREFACE)
+        return super().take_version(arrivals)
+
+    def markers(self) -> tuple[bytes, ...]:
+        """Ask for the server's extensions, too (RFC 8308 section 2.1)."""
+        return (*super().markers(), _EXT_INFO_C)
+
+    def check_kexinit(self, packet: bytes) -> None:
+        """Look for something in common before Conch does, whose words would help nobody.
+
+        :raise NothingInCommon: with what the server offers, and the cure.
+        """
+        super().check_kexinit(packet)
+        fields = MessageReader(packet)
+        fields.skip(16)
+        theirs = [fields.names() for _ in range(8)]
+        _check("key exchanges", "KexAlgorithms", self.supportedKeyExchanges, theirs[0])
+        _check("host keys", "HostKeyAlgorithms", self.supportedPublicKeys, theirs[1])
+        for ciphers in theirs[2:4]:
+            _check("ciphers", "Ciphers", self.supportedCiphers, ciphers)
+        for macs in theirs[4:6]:
+            _check("MACs", "MACs", self.supportedMACs, macs)
+        for compressions in theirs[6:8]:
+            _check("compressions", "Compression", self.supportedCompressions, compressions)
+
+    def mistrust(self, host_key: bytes) -> PeerError | None:
+        """See `Client.mistrust`; later exchanges only have to be with the same key."""
+        if self.host_key is None:
+            try:
+                self._host_keys.judge(self._node, host_key)
+            except HostKeyRefused as refused:
+                return refused
+        return None
+
+    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.proves`; by the signature that was agreed on."""
+        return verify(self.keyAlg, host_key, signature, exchange_hash)
+
+    def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
+        """Take the server's extensions, which come behind its first keys and may come once more."""
+        if messageNum != _MSG_EXT_INFO:
+            super().dispatchMessage(messageNum, payload)
+            return
+        taken = read_extensions(payload).get(SERVER_SIG_ALGS)
+        if taken is not None:
+            self._taken = taken.split(b",")
+
+    # Being let in
+
+    def secured(self) -> None:
+        """See `Client.secured`."""
+        self._asked_at = self.clock.seconds()
+        super().secured()
+
+    def _accepted(self) -> None:
+        assert self.host_key is not None
+        self._host_keys.accepted(self._node, self.host_key)
+        self.go_on()
+        version = shortened(escaped(self.otherVersionString.decode("ascii", "replace")), LONGEST_VERSION)
+        self.ready.callback(NodePeer(self.host_key, version))
+
+    def go_on(self) -> None:
+        """Go on with the connection itself, now that we are let in: channels, and probes.  Override."""
+        self.let_in()
+        self.met(self._asked_at)
+
+    def close(self, text: str) -> None:
+        """Close, after what is queued; *text* is for our own log."""
+        self.fail(NodeLeft(text), DISCONNECT_BY_APPLICATION)
+
+    def _too_slow(self) -> None:
+        self.fail(HandshakeTimeout(f"i/o timeout: no SSH session within {self.limits.handshake:g} s"))
+
+    def drain(self) -> None:
+        """Say nothing: it is a request of Tower's own."""
+
+    def ended(self, reason: Exception) -> None:
+        """Report that we are not let in."""
+        super().ended(reason)
+        if not self.ready.called:
+            self.ready.errback(Failure(not_let_in(reason, self._preface, is_ssh=self.gotVersion)))
+
+
+#: Connects to a host and a port; the connection comes paused.
+Dial = Callable[[str, int], Deferred[Any]]
+
+
+def dialling(reactor: Any, seconds: float) -> Dial:
+    """Return what connects by *reactor*; see `tower.net.connecting.connect`."""
+    return partial(connect, reactor, timeout=seconds + _LONGER)
+
+
+def reach(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[Any]:
+    """Connect to *node* within so many seconds.
+
+    :raise ConnectFailed: through the Deferred.
+    """
+
+    def late() -> ConnectFailed:
+        text = f"dial tcp {node.address}: i/o timeout: no answer in {seconds:g} s"
+        return ConnectFailed("timeout", text)
+
+    return within(clock, seconds, dial(node.host, node.port), late)
+
+
+def admitted(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[NodePeer]:
+    """Return what fires when *ssh* is let in, or is not; cancelling it ends the connection with *abort*."""
+
+    def cancel(opened: Deferred[NodePeer]) -> None:
+        opened.errback(CancelledError())
+        abort()
+
+    def failed(failure: Failure) -> None:
+        if not opened.called:
+            opened.errback(failure)
+
+    opened: Deferred[NodePeer] = Deferred(cancel)
+    ssh.ready.addCallback(opened.callback).addErrback(failed)
+    return opened
+
+
+def _check(what: str, option: str, ours: Collection[bytes], theirs: Sequence[bytes]) -> None:
+    if not any(name in theirs for name in ours):
+        raise NothingInCommon(
+            f"no {what} in common: its SSH server offers {_listed(theirs)}; we have {_listed(ours)}: have "
+            f"it offer one of those ({option} in its sshd_config)"
+        )
+
+
+def _listed(names: Collection[bytes]) -> str:
+    text = b",".join(names)[: 2 * _LISTED].decode("ascii", "replace")
+    return quoted(text, _LISTED) if text else "none"

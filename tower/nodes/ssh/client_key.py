@@ -1,0 +1,132 @@
+"""The key with which nodes let us in: read from a file as OpenSSH, OpenSSL and kube-apiserver write it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from base64 import b64decode
+from pathlib import Path
+
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_private_key,
+)
+
+from tower.conch.transport.keys import fingerprint
+from tower.conch.transport.signatures import SIGNATURES, SMALLEST_RSA, PrivateKey, sign
+from tower.errors import ConfigurationError
+from tower.files import ANYWHERE, Files, read_plain
+
+#: The largest key file that is looked at, B: an RSA key of 16384 bits takes 13 KiB.
+_LARGEST = 64 * 1024
+
+_CURVES = frozenset(("secp256r1", "secp384r1", "secp521r1"))
+
+_OPENSSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_ENCRYPTED = "it is protected by a passphrase, which nobody could type: take it off with `ssh-keygen -p`"
+
+
+class KeyUnusable(ConfigurationError):
+    """A private key file that cannot be read, or holds no key that can be used."""
+
+
+class ClientKey:
+    """A private key; its repr and its errors do not show it.
+
+    :ivar kind: its type, ``ssh-ed25519`` or the like.
+    :ivar blob: the public key as it travels.
+    :ivar fingerprint: of that, ``SHA256:…``.
+    :ivar algorithms: the signatures that it makes, the preferred one first.
+    :ivar authorized_key: the line that lets it in: type, base64, end of line, and no comment.
+    """
+
+    __slots__ = ("_private", "algorithms", "authorized_key", "blob", "fingerprint", "kind")
+
+    def __init__(self, private: PrivateKey) -> None:
+        self._private = private
+        line = private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        self.authorized_key = line + b"\n"
+        self.kind, encoded = line.split(b" ")[:2]
+        self.blob = b64decode(encoded)
+        self.fingerprint = fingerprint(self.blob)
+        self.algorithms = SIGNATURES[self.kind]
+
+    def __repr__(self) -> str:
+        return f"<ClientKey {self.kind.decode()} {self.fingerprint}>"
+
+    def sign(self, algorithm: bytes, data: bytes) -> bytes:
+        """Return the SSH signature of *data* by one of `algorithms`."""
+        return sign(self._private, algorithm, data)
+
+    @classmethod
+    def load(cls, path: str | Path, files: Files = ANYWHERE) -> ClientKey:
+        """Return the key in a file, which nobody but its owner may read, see `check_owner`.
+
+        :param files: where *path* is looked for.
+        :raise KeyUnusable: with upstream's words and a cure.
+        """
+        try:
+            text = read_plain(path, _LARGEST + 1, files, lambda status: check_owner(path, status))
+        except OSError as error:
+            reason = f"open {path}: {(error.strerror or str(error)).lower()}"
+            raise KeyUnusable(f"error reading SSH key {path}: '{reason}'") from error
+        try:
+            return cls.parse(text)
+        except ValueError as error:
+            raise KeyUnusable(f"error parsing SSH key: '{path}: {error}'") from error
+
+    @classmethod
+    def parse(cls, text: bytes) -> ClientKey:
+        """Return the key that is the content of a file: PEM (PKCS#1, SEC 1, PKCS#8) or OpenSSH's own form.
+
+        :raise ValueError: saying what is wrong with it.
+        """
+        if len(text) > _LARGEST:
+            raise ValueError("it is too long for a key")
+        load = load_ssh_private_key if text.lstrip().startswith(_OPENSSH) else load_pem_private_key
+        try:
+            private = load(text, password=None)
+        except TypeError:  # what cryptography raises where a password is wanted
+            raise ValueError(_ENCRYPTED) from None
+        except (ValueError, UnsupportedAlgorithm, InternalError):
+            # not chained: the parser's words may quote the file
+            raise ValueError("it is no private key in PEM or in OpenSSH's format") from None
+        if isinstance(private, RSAPrivateKey):
+            if private.key_size < SMALLEST_RSA:
+                raise ValueError(f"an RSA key of {private.key_size} bits, where {SMALLEST_RSA} are the least")
+        elif isinstance(private, ec.EllipticCurvePrivateKey):
+            if private.curve.name not in _CURVES:
+                raise ValueError(f"SSH has no keys on the curve {private.curve.name}")
+        elif not isinstance(private, Ed25519PrivateKey):
+            raise ValueError("it is of a kind that SSH servers no longer take: use ed25519, ECDSA or RSA")  # noqa: TRY004
+        return cls(private)
+
+
+def check_owner(path: str | Path, status: os.stat_result) -> None:
+    """Refuse a private key that others than its owner may read, as ``ssh`` does, or that is another user's.
+
+    Root's is good where we are of its group and the group may only read it: so Kubernetes mounts a Secret
+    for a pod with an ``fsGroup``.
+
+    :raise KeyUnusable: with the command that helps.
+    """
+    user, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
+    name = shlex.quote(str(path))
+    if status.st_uid == 0 != user and mode & 0o037 == 0 and status.st_gid in {os.getegid(), *os.getgroups()}:
+        return
+    if status.st_uid != user:
+        raise KeyUnusable(
+            f"error reading SSH key {path}: 'it belongs to uid {status.st_uid}, not to {user}, who runs "
+            f"this': chown {user} {name} && chmod 600 {name}"
+        )
+    if mode & 0o077:
+        raise KeyUnusable(
+            f"error reading SSH key {path}: 'others may read it (mode {mode:04o})': chmod 600 {name}"
+        )

@@ -1,0 +1,298 @@
+"""OpenSSH's known_hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which node has which host key."""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import hmac
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from attrs import frozen
+from twisted.logger import Logger
+
+from tower.clusters.node import SSH_PORT, Node
+from tower.conch.transport.fields import Malformed
+from tower.conch.transport.signatures import SIGNATURES, key_type
+from tower.files import ANYWHERE, Files, read_plain
+from tower.nodes.ssh.host_keys import (
+    HostKeyRefused,
+    HostKeyRevoked,
+    HostKeyUnknown,
+    described,
+    mismatch,
+    preferring,
+    revoked,
+    unknown,
+)
+
+#: The largest file that is read, B: some 40,000 hosts.
+LARGEST = 8 * 1024 * 1024
+
+#: Nodes whose lines are remembered, until the file changes.
+_REMEMBERED = 4096
+
+_HASHED = "|1|"
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+
+_log = Logger()
+
+
+class Pattern:
+    """One name in a line: an exact one, one with ``*`` and ``?``, or the hash of one.
+
+    :ivar negated: whether what it matches is not meant, whatever else the line says.
+    """
+
+    __slots__ = ("_digest", "_exact", "_like", "_salt", "negated")
+
+    def __init__(self, text: str) -> None:
+        self._salt = self._digest = b""
+        self._exact = ""
+        self._like: re.Pattern[str] | None = None
+        self.negated = False
+        if text.startswith(_HASHED):
+            salt, _, digest = text.removeprefix(_HASHED).partition("|")
+            self._salt, self._digest = b64decode(salt, validate=True), b64decode(digest, validate=True)
+            if len(self._digest) != hashlib.sha1(usedforsecurity=False).digest_size:
+                raise ValueError("a hashed name of the wrong length")
+            return
+        self.negated = text.startswith("!")
+        name = text.removeprefix("!").lower()
+        if not name:
+            raise ValueError("an empty name")
+        if "*" in name or "?" in name:
+            parts = re.split(r"([*?])", name)
+            like = "".join({"*": ".*", "?": "."}.get(part) or re.escape(part) for part in parts)
+            self._like = re.compile(re.sub(r"(?:\.\*)+", ".*", like))
+        else:
+            self._exact = name
+
+    def matches(self, name: str) -> bool:
+        """Tell whether it means *name*, which is in lower case."""
+        if self._digest:
+            digest = hmac.digest(self._salt, name.encode(), "sha1")
+            return hmac.compare_digest(digest, self._digest)
+        if self._like is not None:
+            return self._like.fullmatch(name) is not None
+        return name == self._exact
+
+
+@frozen
+class Line:
+    """What one line says.
+
+    :ivar number: of the line, from 1.
+    """
+
+    number: int
+    patterns: tuple[Pattern, ...]
+    blob: bytes
+    is_revoked: bool
+
+    def means(self, name: str) -> bool:
+        """Tell whether it is about *name*."""
+        found = [pattern for pattern in self.patterns if pattern.matches(name)]
+        return bool(found) and not any(pattern.negated for pattern in found)
+
+
+def parse_line(number: int, text: str) -> Line | None:
+    """Return what a line says; None if that is nothing, or about a certificate authority.
+
+    :raise ValueError: it makes no sense.
+    """
+    words = text.split()
+    if not words or words[0].startswith("#"):
+        return None
+    marker = words.pop(0) if words[0].startswith("@") else ""
+    if marker == _AUTHORITY:
+        return None
+    if marker not in {"", _REVOKED}:
+        raise ValueError(f"its marker is not known: only {_REVOKED} and {_AUTHORITY} are")
+    if len(words) < 3:
+        raise ValueError("it needs names, a type and a key")
+    names, kind, encoded = words[:3]
+    try:
+        blob = b64decode(encoded, validate=True)
+        is_right = key_type(blob) == kind.encode()
+    except (binascii.Error, Malformed) as error:
+        raise ValueError("its key is damaged") from error
+    if not is_right:
+        raise ValueError("its key is of another type than it says")
+    if kind.encode() not in SIGNATURES and not marker:
+        raise ValueError("keys of its type are not used")
+    return Line(number, tuple(Pattern(name) for name in names.split(",")), blob, marker == _REVOKED)
+
+
+class KnownHosts:
+    """The file *path*, as a `tower.nodes.ssh.host_keys.HostKeys`; it is read again whenever it has changed.
+
+    A node is looked up by where it is reached and, if the file has nothing of that, by its name; with its
+    port unless that is 22, and if the file has nothing of that, without, as OpenSSH does.
+
+    :param may_be_missing: that it is not there is not worth a word in the log.
+    :param files: where *path* is looked for.
+    """
+
+    def __init__(self, path: str | Path, *, may_be_missing: bool = False, files: Files = ANYWHERE) -> None:
+        self.path = Path(path)
+        self._files = files
+        self._may_be_missing = may_be_missing
+        self._stamp: object = None
+        self._lines: Sequence[Line] = ()
+        self._found: dict[Node, Sequence[Line]] = {}
+        self._problem = ""
+
+    def algorithms(self, node: Node) -> list[bytes]:
+        """See `HostKeys.algorithms`."""
+        return preferring(self.kinds(node))
+
+    def kinds(self, node: Node) -> set[bytes]:
+        """Return the types of keys that *node* is known to have."""
+        return {key_type(line.blob) for line in self._of(node)}
+
+    def judge(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.judge`.
+
+        :raise HostKeyUnknown: the file has no key of *node*.
+        :raise HostKeyRefused: it has another one, or revokes this one.
+        """
+        lines = self._of(node)
+        for line in self._lines:
+            if line.is_revoked and line.blob == blob and any(map(line.means, _names(node))):
+                raise revoked(node, blob, self._place(line))
+        if any(line.blob == blob for line in lines):
+            return
+        if not lines:
+            raise unknown(node, blob, f"{self.path}{self._problem}")
+        same = [line for line in lines if key_type(line.blob) == key_type(blob)] or lines
+        raise mismatch(
+            node, blob, " or ".join(f"{described(line.blob)} of {self._place(line)}" for line in same[:3])
+        )
+
+    def accepted(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.accepted`; the file is its owner's to write."""
+
+    def knows(self, node: Node) -> bool:
+        """Tell whether the file has a key of *node*."""
+        return bool(self._of(node))
+
+    def _place(self, line: Line) -> str:
+        return f"{self.path} line {line.number}"
+
+    def _of(self, node: Node) -> Sequence[Line]:
+        """Return the lines with keys of *node*."""
+        self._refresh()
+        found = self._found.get(node)
+        if found is None:
+            if len(self._found) >= _REMEMBERED:
+                self._found.clear()
+            valid = [line for line in self._lines if not line.is_revoked]
+            for name in _names(node):
+                found = [line for line in valid if line.means(name)]
+                if found:
+                    break
+            self._found[node] = found = found or []
+        return found
+
+    def _refresh(self) -> None:
+        """Read the file if it is another one than before."""
+        try:
+            now = self._files.stat(self.path)
+            stamp: object = (now.st_mtime_ns, now.st_size, now.st_ino, now.st_dev)
+            if stamp == self._stamp:
+                return
+            text = self._read()
+        except OSError as error:
+            # gone or locked away for a moment, or for good: what was known is not trusted in the meantime
+            stamp = problem = (error.strerror or str(error)).lower()
+            is_expected = self._may_be_missing and isinstance(error, FileNotFoundError)
+            if stamp != self._stamp and not is_expected:
+                _log.warn("cannot read known hosts: {path}: {reason}", path=str(self.path), reason=problem)
+            self._stamp, self._lines, self._problem = stamp, (), f" (which cannot be read: {problem})"
+            self._found.clear()
+            return
+        self._stamp, self._problem = stamp, ""
+        self._lines = tuple(self._parsed(text))
+        self._found.clear()
+
+    def _read(self) -> str:
+        data = read_plain(self.path, LARGEST + 1, self._files)
+        if len(data) > LARGEST:
+            raise OSError(0, f"more than {LARGEST} B")
+        return data.decode("utf-8", "replace")
+
+    def _parsed(self, text: str) -> Iterator[Line]:
+        for number, each in enumerate(text.split("\n"), 1):
+            if each.lstrip().startswith(_AUTHORITY):
+                _log.info(
+                    "{path} line {number}: certificates of hosts are not supported; the line is passed over",
+                    path=str(self.path),
+                    number=number,
+                )
+            try:
+                line = parse_line(number, each)
+            except ValueError as error:
+                _log.warn(
+                    "{path} line {number} is passed over: {reason}",
+                    path=str(self.path),
+                    number=number,
+                    reason=str(error),
+                )
+                continue
+            if line is not None:
+                yield line
+
+
+def _names(node: Node) -> Iterator[str]:
+    """Return what a file may call *node*, in the order in which that counts."""
+    for host in dict.fromkeys((node.host.lower(), node.name.lower())):
+        if node.port != SSH_PORT:
+            yield f"[{host}]:{node.port}"
+        yield host
+
+
+class UsualHosts:
+    """A `tower.nodes.ssh.host_keys.HostKeys`: what one file knows is known; what one of them revokes is revoked.
+
+    :param files: at least one; the first is the one that people are told to complete.
+    """
+
+    def __init__(self, files: Iterable[KnownHosts]) -> None:
+        self._files: Sequence[KnownHosts] = tuple(files)
+
+    def algorithms(self, node: Node) -> list[bytes]:
+        """See `HostKeys.algorithms`."""
+        return preferring({kind for file in self._files for kind in file.kinds(node)})
+
+    def judge(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.judge`.
+
+        :raise HostKeyUnknown: no file has a key of *node*.
+        :raise HostKeyRefused: one has another one, and none this one; or one revokes it.
+        """
+        problem: HostKeyRefused | None = None
+        is_known = False
+        for file in self._files:
+            try:
+                file.judge(node, blob)
+            except HostKeyRevoked:
+                raise
+            except HostKeyUnknown as e:
+                problem = problem or e
+            except HostKeyRefused as e:
+                problem = e if problem is None or isinstance(problem, HostKeyUnknown) else problem
+            else:
+                is_known = True
+        if problem is not None and not is_known:
+            raise problem
+
+    def accepted(self, node: Node, blob: bytes) -> None:
+        """See `HostKeys.accepted`; the files are their owners' to write."""
+
+    def knows(self, node: Node) -> bool:
+        """Tell whether one of them has a key of *node*."""
+        return any(file.knows(node) for file in self._files)

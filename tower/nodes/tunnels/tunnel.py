@@ -1,0 +1,346 @@
+# mypy: untyped-calls-exclude=twisted
+"""A live SSH connection to one node, and streams through it to whatever the node reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+from twisted.conch.ssh.common import NS
+from twisted.internet.address import HostnameAddress
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectError
+from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from tower.clusters.node import Node
+from tower.conch.connection.channel import Channel
+from tower.conch.transport.keys import fingerprint
+from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.tunnel import SSHTunnel
+from tower.conch.tunnel.unframed import UNFRAMED
+from tower.errors import StreamRefused, TowerError, TunnelLost
+from tower.net.addresses import join_address
+from tower.net.budget import Budget
+from tower.net.pipe_transport import connected
+from tower.net.pipes import Pipe
+from tower.nodes.ssh.client import (
+    CONNECT,
+    HANDSHAKE,
+    KEEPALIVE_INTERVAL,
+    Dial,
+    NodePeer,
+    NodeTransport,
+    admitted,
+    dialling,
+    reach,
+)
+from tower.nodes.ssh.client_key import ClientKey
+from tower.nodes.ssh.failures import OpenFailed, ended
+from tower.nodes.ssh.host_keys import HostKeys, named
+from tower.reactor.timers import Clock, Timers, within
+
+#: How long a node may take to open a stream, s.
+DIAL = 10.0
+
+#: How often a tunnel that retires is looked at, s.
+_LOOK = 0.5
+
+_DIRECT = b"direct-tcpip"
+
+
+#: RFC 4254's reasons for not opening a channel (section 5.1).
+_PROHIBITED, _CONNECT_FAILED, _UNKNOWN_TYPE, _SHORTAGE = range(1, 5)
+
+#: What begins the texts of OpenSSH and others when the node could not connect, and our words for it.
+_TEXTS = (
+    ("connection refused", "refused"),
+    ("connection timed out", "timeout"),
+    ("operation timed out", "timeout"),
+    ("i/o timeout", "timeout"),
+    ("no route to host", "unreachable"),
+    ("network is unreachable", "unreachable"),
+    ("host is unreachable", "unreachable"),
+    ("name or service not known", "name"),
+    ("no address associated", "name"),
+    ("temporary failure in name resolution", "name"),
+    ("no such host", "name"),
+    ("too many open files", "busy"),
+)
+
+
+class NotOpened(TowerError):
+    """Somebody uses a tunnel that never was open."""
+
+
+@frozen
+class NodeLogin:
+    """How nodes let us in.
+
+    :ivar user: whom to log in.
+    :ivar key: returns the private key; asked for each tunnel anew, because it is changed in the meantime.
+    :ivar host_keys: tells which node has which key.
+    """
+
+    user: str
+    key: Callable[[], ClientKey]
+    host_keys: HostKeys
+
+
+class NodeTunnel:
+    """An SSH connection to one node; `open` it once, and when it is lost make another.
+
+    :param reactor: for the connection; see `tower.net.connecting.connect`.
+    :param clock: for everything that waits.
+    :param epoch: returns the time of day, s since the epoch.
+    :param keepalive: how often the node is probed, s; one that says nothing is given up within three of them.
+    :param connect: how long the connection may take, s.
+    :param handshake: how long everything else may take until the node has let us in, s.
+    :param dial: connects; a test gives its own.
+    :ivar node: where it leads.
+    :ivar host_key: the fingerprint of the node's key, once it has let us in.
+    :ivar version: what its server calls itself.
+    :ivar draining: whether it takes no new streams.
+    :ivar lost: fires with the reason when the tunnel, which was open, is gone.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        clock: Clock,
+        node: Node,
+        login: NodeLogin,
+        budget: Budget,
+        *,
+        epoch: Callable[[], float],
+        keepalive: float = KEEPALIVE_INTERVAL,
+        connect: float = CONNECT,
+        handshake: float = HANDSHAKE,
+        dial: Dial | None = None,
+    ) -> None:
+        self.node = node
+        self.host_key = self.version = ""
+        self.draining = False
+        self.lost: Deferred[Exception] = Deferred()
+        self._reactor = reactor
+        self._clock = clock
+        self._login = login
+        self._budget = budget
+        self._epoch = epoch
+        self._keepalive = keepalive
+        self._connect = connect
+        self._limits = TransportLimits(handshake=handshake)
+        self._dial = dial or dialling(reactor, connect)
+        self._timers = Timers(clock)
+        self._opening: Deferred[Any] | None = None
+        self._tunnel: SSHTunnel | None = None
+        self._was_opened = False
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed" if self._was_opened else "not open"
+        return f"<NodeTunnel {self._login.user}@{self.node.address} {state}>"
+
+    # Opening
+
+    def open(self) -> Deferred[None]:
+        """Connect and have us let in; fires once streams may be dialled.  Cancelling leaves nothing behind.
+
+        :raise ConfigurationError: through the Deferred: the private key is unusable; nobody was asked.
+        :raise OpenFailed: through the Deferred.
+        """
+        assert self._opening is None, "a tunnel is opened once"
+        opening: Deferred[None] = Deferred.fromCoroutine(self._open())
+        self._opening = opening
+        return opening
+
+    async def _open(self) -> None:
+        node, user, key = self.node, self._login.user, self._login.key()
+        ssh = NodeTransport(
+            self._clock,
+            node,
+            user,
+            key,
+            self._login.host_keys,
+            keepalive=self._keepalive,
+            limits=self._limits,
+        )
+        try:
+            pipe = await reach(self._clock, node, self._dial, self._connect)
+            peer = await self._authenticated(pipe, ssh)
+        except CancelledError:
+            raise
+        except Exception as error:
+            raise OpenFailed(user, node, error) from error
+        self.host_key, self.version = fingerprint(peer.host_key), peer.version
+
+    def _authenticated(self, pipe: Any, ssh: NodeTransport) -> Deferred[NodePeer]:
+        tunnel = SSHTunnel(self._reactor, pipe, ssh, UNFRAMED, UNFRAMED)
+        tunnel.lost.addCallback(self._gone)
+        ssh.ready.addCallback(self._open_up, tunnel)
+        opened = admitted(ssh, tunnel.abort)
+        tunnel.start()
+        return opened
+
+    def _open_up(self, peer: NodePeer, tunnel: SSHTunnel) -> NodePeer:
+        self._tunnel, self._was_opened = tunnel, True
+        tunnel.open_up(self.node.name, fingerprint(peer.host_key), peer.version, self._epoch(), self._budget)
+        return peer
+
+    def _gone(self, reason: Exception) -> None:
+        self._timers.cancel_all()
+        if self._tunnel is not None:
+            self._tunnel = None
+            self.lost.callback(ended(reason))
+
+    # Streams
+
+    def dial(self, host: str, port: int, timeout: float = DIAL) -> Deferred[Channel]:
+        """Have the node connect to *port* of *host*, a name or an address as the node sees it.
+
+        The channel comes paused.  Cancelling is allowed.
+
+        :param timeout: how long the node may take, s.
+        :raise StreamRefused: through the Deferred: the node did not connect, in time.
+        :raise TunnelLost: through the Deferred: there is no tunnel any more.
+        :raise NotOpened: through the Deferred: there never was.
+        """
+        tunnel = self._tunnel
+        if tunnel is None:
+            if not self._was_opened:
+                return fail(NotOpened("tunnel is not opened."))
+            return fail(TunnelLost(f"the tunnel to {named(self.node)} is gone"))
+        if self.draining:
+            return fail(TunnelLost(f"the tunnel to {named(self.node)} takes no new streams"))
+        where = NS(host.encode()) + port.to_bytes(4, "big")
+        from_here = NS(b"127.0.0.1") + bytes(4)
+        opening = tunnel.open_channel(_DIRECT, where + from_here)
+        target = join_address(host, port)
+        node = self.node
+
+        def late() -> StreamRefused:
+            return StreamRefused("timeout", f"{named(node)} did not connect to {target} in {timeout:g} s")
+
+        def refused(failure: Failure) -> Channel:
+            error = failure.value
+            if isinstance(error, StreamRefused) and error.reason:
+                raise _refusal(error, node, target) from None
+            failure.raiseException()
+
+        return within(self._clock, timeout, opening, late).addErrback(refused)
+
+    def endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
+        """Return an endpoint that leads to *port* of *host* as the node sees it, for all of Twisted."""
+        return NodeEndpoint(self, host, port)
+
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+        return 0 if self._tunnel is None else self._tunnel.streams
+
+    @property
+    def round_trip(self) -> float:
+        """To the node, s; 0 while unknown."""
+        return 0.0 if self._tunnel is None else self._tunnel.round_trip
+
+    @property
+    def bytes_in(self) -> int:
+        """What came from the node so far, answers to probes too, B; 0 while it is not open."""
+        return 0 if self._tunnel is None else self._tunnel.bytes_in
+
+    @property
+    def since(self) -> float:
+        """When it opened, s since the epoch; 0 while it is not open."""
+        return 0.0 if self._tunnel is None else self._tunnel.since
+
+    @property
+    def is_open(self) -> bool:
+        """Whether streams go through it."""
+        return self._tunnel is not None
+
+    # Ends
+
+    def close(self, reason: str) -> None:
+        """Close it, with all of its streams; one that is being opened is given up.
+
+        :param reason: for whoever waits for `lost`; the node is not told.
+        :raise NotOpened: nobody tried to open it.
+        """
+        if self._opening is None:
+            raise NotOpened("Cannot close tunnel. SSHTunnel was not opened.")
+        if self._tunnel is not None:
+            self._tunnel.close(reason)
+        else:
+            self._opening.cancel()
+
+    def retire(self, grace: float) -> None:
+        """Take no new streams, and close when those that are there have ended, after *grace* s at the latest.
+
+        What keeps connections for later does not use those through this tunnel again.
+        """
+        tunnel = self._tunnel
+        self.draining = True
+        if tunnel is None:
+            if self._opening is not None:
+                self._opening.cancel()
+            return
+        tunnel.draining = True
+        self._timers.set("grace", grace, partial(self.close, "the node is left"))
+        self._look()
+
+    def _look(self) -> None:
+        if not self.streams:
+            self.close("the node is left")
+        else:
+            self._timers.set("look", _LOOK, self._look)
+
+
+@implementer(IStreamClientEndpoint)
+class NodeEndpoint:
+    """Leads to *port* of *host* through *tunnel*; :ivar tunnel: that one and no other."""
+
+    def __init__(self, tunnel: NodeTunnel, host: str, port: int) -> None:
+        self.tunnel = tunnel
+        self._host = host
+        self._port = port
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """Open a stream and run a protocol of *protocolFactory* on it.
+
+        :raise twisted.internet.error.ConnectError: through the Deferred, with the node's reason.
+        """
+        opening = self.tunnel.dial(self._host, self._port).addCallbacks(_with_nothing, _not_connected)
+        return connected(opening, protocolFactory, HostnameAddress(self._host.encode(), self._port))
+
+
+def _with_nothing(channel: Channel) -> tuple[Pipe, bytes]:
+    return channel, b""
+
+
+def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
+    error = failure.value
+    if isinstance(error, TowerError):
+        raise ConnectError(string=str(error)) from error
+    failure.raiseException()
+
+
+def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
+    """Make a node's refusal one of ours; what a server's text says is more than its number."""
+    said = refused.told_by("its sshd")
+    reason = refused.reason
+    if reason == _PROHIBITED:
+        return StreamRefused(
+            "not-allowed",
+            f"{named(node)} may not connect us to {target} ({said}): its sshd needs AllowTcpForwarding "
+            "yes, and PermitOpen there or permitopen in authorized_keys, where there is one, has to name it",
+            reason,
+        )
+    code = "failed"
+    if reason == _SHORTAGE:
+        code = "busy"
+    elif reason == _CONNECT_FAILED:
+        lower = said.lower()
+        code = next((code for text, code in _TEXTS if text in lower), "failed")
+    return StreamRefused(code, f"{named(node)} did not connect to {target}: {said}", reason)

@@ -1,0 +1,207 @@
+"""What the values of options mean: durations, sizes, ports, addresses, files.
+
+Each reader takes text and returns the value, or raises `ValueError` with a text that says what is wrong and
+what would be right; `tower.options.parameter` puts the option's name in front.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+#: Largest file that holds a secret, B.
+SECRET_FILE_LIMIT = 64 * 1024
+
+#: Longest duration that is taken, s: a hundred years, so that every sum of times stays a date.
+LONGEST = 100 * 365 * 86400.0
+
+_DURATION_UNITS = {
+    "ns": Decimal("1e-9"),
+    "us": Decimal("1e-6"),
+    "µs": Decimal("1e-6"),
+    "μs": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+# A number can be read in one way only: else many digits without a unit take a time that is their square.
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
+
+#: Longest text of a duration, characters.
+_DURATION_LIMIT = 256
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 10**3,
+    "kb": 10**3,
+    "m": 10**6,
+    "mb": 10**6,
+    "g": 10**9,
+    "gb": 10**9,
+    "ki": 2**10,
+    "kib": 2**10,
+    "mi": 2**20,
+    "mib": 2**20,
+    "gi": 2**30,
+    "gib": 2**30,
+}
+_SIZE = re.compile(r"([0-9]{1,18})\s*([A-Za-z]{0,3})", re.ASCII)
+_DIGITS = re.compile(r"[0-9]{1,18}", re.ASCII)
+_HOST = re.compile(
+    r"(?=.{1,253}\.?$)[A-Za-z0-9_]([-A-Za-z0-9_]{0,62})(\.[A-Za-z0-9_][-A-Za-z0-9_]{0,62})*\.?"
+)
+
+
+def parse_duration(text: str) -> float:
+    """Return a duration written as Go does it, with days besides (``1h30m``, ``500ms``, ``1d``), s.
+
+    :raise ValueError: it is none, is negative, or is longer than `LONGEST`.
+    """
+    if text == "0":
+        return 0.0
+    if len(text) > _DURATION_LIMIT:
+        raise ValueError(
+            f"is not a duration: {len(text)} characters are too many; give one such as 10s or 1h30m"
+        )
+    total, end = Decimal(0), 0
+    while part := _DURATION_PART.match(text, end):
+        total += Decimal(part[1]) * _DURATION_UNITS[part[2]]
+        end = part.end()
+    if not text or end != len(text) or not text.isprintable():
+        raise ValueError("is no duration: give numbers with units, such as 10s, 1h30m, 500ms or 1d")
+    if total > Decimal(LONGEST):
+        raise ValueError("is too long: a hundred years are enough")
+    return float(total)
+
+
+def format_duration(seconds: float) -> str:
+    """Return *seconds* as `parse_duration` reads it, such as ``1h30m``; down to milliseconds."""
+    left = round(seconds * 1000)
+    sign, left = ("-", -left) if left < 0 else ("", left)
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, left = divmod(left, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts) if parts else "0s"
+
+
+def read_duration(text: str) -> float:
+    """Return a duration that is more than nothing, s."""
+    seconds = parse_duration(text)
+    if seconds <= 0:
+        raise ValueError("must be more than 0, such as 10s")
+    return seconds
+
+
+def read_size(text: str) -> int:
+    """Return a size, such as ``32MiB`` or ``1000000``, B."""
+    match = _SIZE.fullmatch(text)
+    unit = _SIZE_UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise ValueError("is no size: give a number and KiB, MiB or GiB, such as 32MiB")
+    if int(match[1]) == 0:
+        raise ValueError("must be more than 0, such as 32MiB")
+    return int(match[1]) * unit
+
+
+def read_count(text: str) -> int:
+    """Return a whole number, 0 or more."""
+    if not _DIGITS.fullmatch(text):
+        raise ValueError("is no whole number: give 0 or more")
+    return int(text)
+
+
+def read_port(text: str) -> int:
+    """Return a TCP port."""
+    if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= 65535:
+        raise ValueError("is no port: give a number from 1 to 65535")
+    return int(text)
+
+
+def read_port_range(text: str) -> range | None:
+    """Return a range of ports, such as ``6000-7000`` (both ends belong to it), or None for ``none``."""
+    if text == "none":
+        return None
+    first, dash, last = text.partition("-")
+    try:
+        ports = range(read_port(first), read_port(last if dash else first) + 1)
+    except ValueError:
+        ports = range(0)
+    if not ports:
+        raise ValueError("is no range of ports: give the first and the last, such as 6000-7000, or none")
+    return ports
+
+
+def read_host(text: str) -> str:
+    """Return a DNS name or an IP address; an IPv6 address may stand in brackets and comes without."""
+    bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    try:
+        return str(ipaddress.ip_address(bare))
+    except ValueError:
+        if _HOST.fullmatch(text) and not re.fullmatch(r"[0-9.]+", text):
+            return text
+    raise ValueError("is no host: give a name such as tower.example.com or an IP address, without port")
+
+
+def read_address(text: str) -> tuple[str, int]:
+    """Return a ``host:port``; an IPv6 address stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    try:
+        if colon and (host.startswith("[") or ":" not in host):
+            return read_host(host), read_port(port)
+    except ValueError:
+        pass
+    raise ValueError("is no address: give host:port, such as db.example.com:5432 or [::1]:5432")
+
+
+def read_file(text: str) -> Path:
+    """Return the path of a file that can be read."""
+    path = Path(text)
+    try:
+        with path.open("rb"):
+            return path
+    except OSError as e:
+        raise ValueError(f"cannot be read ({e.strerror}): name a file that can") from e
+
+
+def read_secret_file(text: str) -> str:
+    """Return the secret that a file holds, without blanks and line ends around it.
+
+    ``-`` is standard input up to its end, which may be empty: a program that is started again has read it
+    before.
+    """
+    try:
+        data = _read_input() if text == "-" else _read_some(text)
+        secret = data.decode().strip()
+    except OSError as e:
+        raise ValueError(f"cannot be read ({e.strerror}): name a file that can") from e
+    except UnicodeDecodeError:
+        raise ValueError("holds no text: name the file with the secret alone in it") from None
+    if (not secret and text != "-") or len(data) > SECRET_FILE_LIMIT:
+        raise ValueError("is empty or too large: name the file with the secret alone in it")
+    return secret
+
+
+def _read_some(path: str) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(SECRET_FILE_LIMIT + 1)
+
+
+def _read_input() -> bytes:
+    """Return what comes by standard input; nothing if that is closed."""
+    if sys.stdin is None:  # its descriptor may be another file's by now
+        return b""
+    if sys.stdin.isatty():
+        raise ValueError("is a terminal: pipe the secret in, as with 'printf %s SECRET |', or name a file")
+    with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as file:
+        data = b""
+        while len(data) <= SECRET_FILE_LIMIT and (part := file.read(SECRET_FILE_LIMIT + 1)):
+            data += part
+    return data

@@ -1,0 +1,231 @@
+"""All our sockets behind one descriptor in the reactor.
+
+Twisted's reactors call every descriptor within a logging context, which costs more than receiving a small
+packet does, and tell nobody when a turn is over.  A `Poller` is one epoll of our own: the reactor sees a
+single descriptor, readable whenever one of our sockets is ready, and the poller calls whoever that is.  It
+works in every reactor that can wait for a descriptor, and needs nothing private of any.
+
+While bytes keep coming it stays where it is and lets the reactor wait, `LINGER` seconds at the most, and as
+long again for the last of them: timers, threads and other descriptors are late by no more than that.
+
+While several are ready at once it puts off the end of the turn, until nobody is or `GATHERED` were called:
+what leaves together then is larger, and whoever gets it is woken less often.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+#: How long the reactor waits while bytes keep coming, and how soon bytes have to come for that, s.  For a
+#: wait shorter than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a
+#: virtual machine is a third of what it does for a packet.
+LINGER = 0.004
+SOON = 0.001
+
+#: Calls of sockets after which a turn is over even if more are ready.
+GATHERED = 32
+
+#: Called in one go at the most.
+_EVENTS = 256
+
+_IN, _OUT = select.EPOLLIN, select.EPOLLOUT
+_BROKEN = select.EPOLLERR | select.EPOLLHUP
+_READABLE, _WRITABLE = _IN | _BROKEN, _OUT | _BROKEN
+
+
+@implementer(IReadDescriptor, IReactorFDSet)
+class Poller:
+    """What `tower.net.connection.Connection` and `tower.conch.tunnel.tunnel.SSHTunnel` take for the reactor.
+
+    A socket that broke is reported as readable or writable, whatever somebody waits for: it is the system
+    call that knows what happened.
+
+    :param reactor: an ``IReactorFDSet`` and ``IReactorTime``; asked for the rest, too.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self.seconds = reactor.seconds
+        self._epoll = select.epoll()
+        self._readers: dict[int, Any] = {}
+        self._writers: dict[int, Any] = {}
+        self._fresh: set[int] = set()
+        self._calls: list[Callable[[], None]] = []
+        self._turning = self._scheduled = False
+        self._hurried = False
+        self._left = -LINGER
+
+    def callLater(self, delay: float, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """See ``IReactorTime``."""
+        if delay < LINGER:
+            self._hurried = True
+        return self._reactor.callLater(delay, call, *arguments, **named)
+
+    @property
+    def nameResolver(self) -> Any:
+        """The reactor's."""
+        return self._reactor.nameResolver
+
+    # IReactorFDSet
+
+    def addReader(self, reader: Any) -> None:
+        """Call ``reader.doRead`` whenever there is something to receive."""
+        self._add(reader, self._readers, self._writers)
+
+    def addWriter(self, writer: Any) -> None:
+        """Call ``writer.doWrite`` whenever there is room to send."""
+        self._add(writer, self._writers, self._readers)
+
+    def removeReader(self, reader: Any) -> None:
+        """Undo `addReader`."""
+        self._remove(reader, self._readers, self._writers)
+
+    def removeWriter(self, writer: Any) -> None:
+        """Undo `addWriter`."""
+        self._remove(writer, self._writers, self._readers)
+
+    def removeAll(self) -> list[Any]:
+        """Forget everybody, and return who that was."""
+        everybody = list(
+            {id(each): each for each in (*self._readers.values(), *self._writers.values())}.values()
+        )
+        for each in everybody:
+            self.removeReader(each)
+            self.removeWriter(each)
+        return everybody
+
+    def getReaders(self) -> list[Any]:
+        """Return who waits for bytes."""
+        return list(self._readers.values())
+
+    def getWriters(self) -> list[Any]:
+        """Return who waits for room."""
+        return list(self._writers.values())
+
+    def _add(self, descriptor: Any, here: dict[int, Any], there: dict[int, Any]) -> None:
+        fd = descriptor.fileno()
+        if fd in here:
+            return
+        if fd in there:
+            self._epoll.modify(fd, _IN | _OUT)
+        else:
+            if not (self._readers or self._writers):
+                self._reactor.addReader(self)
+            self._epoll.register(fd, _IN if here is self._readers else _OUT)
+            if self._turning:
+                self._fresh.add(fd)
+        here[fd] = descriptor
+
+    def _remove(self, descriptor: Any, here: dict[int, Any], there: dict[int, Any]) -> None:
+        fd = descriptor.fileno()
+        if here.get(fd) is not descriptor:
+            return
+        del here[fd]
+        if fd in there:
+            self._epoll.modify(fd, _IN if there is self._readers else _OUT)
+            return
+        self._epoll.unregister(fd)
+        if not (self._readers or self._writers):
+            self._reactor.removeReader(self)
+
+    # The end of a turn
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Have *call* called once everybody who is ready now was called; an error in it is logged."""
+        self._calls.append(call)
+        if not (self._turning or self._scheduled):
+            self._scheduled = True
+            self._reactor.callLater(0, self._late)
+
+    def _late(self) -> None:
+        self._scheduled = False
+        self._end_turn()
+
+    def _end_turn(self) -> None:
+        calls, self._calls = self._calls, []
+        for call in calls:
+            try:
+                call()
+            except Exception:  # noqa: BLE001 - one that fails must not end the others
+                self._log.failure("an error at the end of a turn")
+
+    # IReadDescriptor, for the reactor
+
+    def fileno(self) -> int:
+        """Return the descriptor of all our sockets together."""
+        return self._epoll.fileno()
+
+    def logPrefix(self) -> str:
+        """Name this in log lines that the reactor writes."""
+        return "sockets"
+
+    def doRead(self) -> None:
+        """Call whoever is ready, and go on while bytes keep coming."""
+        poll, seconds = self._epoll.poll, self.seconds
+        began = seconds()
+        patience = LINGER if began - self._left < SOON else 0.0
+        wait = 0.0
+        gathered = 0
+        self._turning, self._hurried = True, False
+        try:
+            while not self._hurried:
+                events = poll(wait, _EVENTS)
+                if not (events or self._calls):
+                    break
+                self._serve(events)
+                if self._calls:
+                    gathered += len(events)
+                    if len(events) > 1 and gathered < GATHERED and not self._hurried:
+                        wait = 0.0
+                        continue
+                    gathered = 0
+                    self._end_turn()
+                wait = 0.0 if self._calls else patience
+                if seconds() - began > LINGER:
+                    break
+        finally:
+            self._turning = False
+            self._left = seconds()
+        if self._calls:
+            self._scheduled = True
+            self._reactor.callLater(0, self._late)
+
+    def _serve(self, events: list[tuple[int, int]]) -> None:
+        readers, writers, fresh = self._readers, self._writers, self._fresh
+        for fd, event in events:
+            if fd in fresh:
+                continue  # the event was of another socket, whose descriptor's number it got
+            try:
+                if event & _READABLE and fd in readers:
+                    readers[fd].doRead()
+                if event & _WRITABLE and fd in writers:
+                    writers[fd].doWrite()
+            except Exception:  # noqa: BLE001 - one that fails must not end the others
+                self._failed(fd)
+        fresh.clear()
+
+    def _failed(self, fd: int) -> None:
+        failure = Failure()
+        descriptor = None if fd in self._fresh else self._readers.get(fd) or self._writers.get(fd)
+        if descriptor is None:
+            self._log.failure("an error in a socket that is gone", failure)
+            return
+        self._log.failure("an error in {descriptor}", failure, descriptor=descriptor.logPrefix())
+        self.removeReader(descriptor)
+        self.removeWriter(descriptor)
+        descriptor.connectionLost(failure)
+
+    def connectionLost(self, reason: Failure) -> None:
+        """End everybody: the reactor is shutting down."""
+        for descriptor in self.removeAll():
+            descriptor.connectionLost(reason)
+        self._epoll.close()

@@ -1,0 +1,118 @@
+"""The store on this machine's disk: one SQLite file, and one thread that writes it.
+
+After the start only that thread touches the file; everybody else reads the snapshot in memory.  The file is
+in WAL mode with ``synchronous=FULL``, so that what was answered survives a loss of power.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.python.failure import Failure
+
+from tower.reactor.worker_thread import WorkerThread
+from tower.store.records import KINDS, Create, Event, Operation, Record, StoreFailed, Update, detached
+from tower.store.sqlite_file import Outcome, SQLiteFile
+from tower.store.store import SnapshotStore
+
+#: Largest file, B.
+SIZE_LIMIT = 1 << 30
+
+#: Most transactions that wait for the disk; more are refused.
+BACKLOG = 1000
+
+
+class SQLiteStore(SnapshotStore):
+    """Records in a file.
+
+    The constructor checks the file and reads it, or makes it, and keeps neither thread nor open file, so that
+    the process may still become a daemon.  The first write starts the thread, `stop` ends it.
+
+    :param reactor: on which everything but the writing happens.
+    :param path: of the file; SQLite puts two others beside it.
+    :param size_limit: largest file, B.
+    :raise ConfigurationError: the file cannot be used; says why, and the cure.
+    """
+
+    def __init__(
+        self, reactor: IReactorFromThreads, path: str | os.PathLike[str], size_limit: int = SIZE_LIMIT
+    ) -> None:
+        self._file = SQLiteFile(os.fspath(path), size_limit)
+        super().__init__(*self._file.load())
+        self._thread = WorkerThread(reactor, "tower-store")
+        self._waiting = 0
+        self._stopped: Deferred[None] | None = None
+
+    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """See `IStore.transact`.  Cancelling the answer does not undo the write."""
+        if self._stopped is not None:
+            return fail(StoreFailed("the store has stopped"))
+        if self._waiting >= BACKLOG:
+            return fail(StoreFailed(f"{BACKLOG} writes wait for the disk already: try again later"))
+        # The thread reads them later, when the caller may have changed his own.
+        own = [
+            evolve(o, value=detached(o.value)) if isinstance(o, Create | Update) else o for o in operations
+        ]
+        answer: Deferred[list[Record | None]] = Deferred()
+        Deferred.fromCoroutine(self._transact(own)).addCallbacks(answer.callback, answer.errback)
+        return answer
+
+    def stop(self) -> Deferred[None]:
+        """See `IStore.stop`."""
+        if self._stopped is None:
+            self._stopped = Deferred.fromCoroutine(self._stop())
+        answer: Deferred[None] = Deferred()
+
+        def over(outcome: Failure | None) -> Failure | None:
+            answer.callback(outcome)
+            return None
+
+        self._stopped.addBoth(over)
+        return answer
+
+    async def _transact(self, operations: list[Operation]) -> list[Record | None]:
+        self._waiting += 1
+        try:
+            outcome: Outcome = await self._thread.defer(self._file.write, operations)
+        finally:
+            self._waiting -= 1
+        if outcome.found is not None:
+            self._apply(list(self._differences(*outcome.found)))
+            self._forget_past()
+        self._apply(outcome.events)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.answers
+
+    async def _stop(self) -> None:
+        """Close the file after the writes that wait, and end the thread."""
+        if self._thread.started:
+            await self._thread.defer(self._file.close)
+            self._thread.stop()
+
+    def _differences(self, version: int, records: Sequence[Record]) -> Iterator[Event]:
+        """Return the events between the snapshot and what the file was found to hold.
+
+        They differ when a commit was reported as failed and yet came through.
+        """
+        found: Mapping[str, dict[str, Record]] = {kind: {} for kind in KINDS}
+        for record in records:
+            found[record.kind][record.name] = record
+        for kind in KINDS:
+            for name, gone in self.snapshot(kind).items():
+                if name not in found[kind]:
+                    yield Event("DELETED", evolve(gone, version=version))
+        for record in sorted(records, key=lambda record: record.version):
+            known = self.get(record.kind, record.name)
+            if known is None or known.version != record.version:
+                yield Event("MODIFIED" if known else "ADDED", record)
+
+
+def _detached(operation: Operation) -> Operation:
+    if isinstance(operation, Create | Update):
+        return evolve(operation, value=detached(operation.value))
+    return operation

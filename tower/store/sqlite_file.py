@@ -1,0 +1,234 @@
+"""The SQLite file that records are kept in.
+
+Everything here blocks, and so runs before the reactor does, or in a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+
+from attrs import field, frozen
+
+from tower.errors import ConfigurationError, TowerError
+from tower.store.records import KINDS, Event, Operation, Record, StoreFailed, encode
+from tower.store.store import Plan
+
+#: The layout that this program reads and writes.
+SCHEMA = 1
+
+#: Says in the file's header that it is Tower's: "Towr".
+APPLICATION_ID = 0x546F7772
+
+#: How long another program may hold the file before we give up, s.
+_BUSY = 5.0
+
+#: SQLite's default, B.
+_PAGE = 4096
+
+_TABLES = (
+    """CREATE TABLE records (
+        kind TEXT NOT NULL, name TEXT NOT NULL, version INTEGER NOT NULL, value TEXT NOT NULL,
+        PRIMARY KEY (kind, name)
+    ) WITHOUT ROWID""",
+    "CREATE TABLE sequence (version INTEGER NOT NULL)",
+    "INSERT INTO sequence VALUES (0)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA}",
+)
+
+
+class _Damaged(Exception):
+    """The file is SQLite's, but what it holds makes no sense."""
+
+
+@frozen
+class Outcome:
+    """What came of a transaction.
+
+    :ivar found: version and records, when the file held something else than was last known.
+    :ivar events: what was committed.
+    """
+
+    answers: list[Record | None] = field(factory=list)
+    events: list[Event] = field(factory=list)
+    found: tuple[int, list[Record]] | None = None
+    error: TowerError | None = None
+
+
+class SQLiteFile:
+    """One file.  Only one thread at a time may call it.
+
+    :param size_limit: largest file, B.
+    """
+
+    def __init__(self, path: str, size_limit: int) -> None:
+        self.path = path
+        self._pages = max(size_limit // _PAGE, 1)
+        self._version = 0
+        self._connection: sqlite3.Connection | None = None
+
+    def load(self) -> tuple[int, list[Record]]:
+        """Make the file if there is none, check it, and return the last version and the records in it.
+
+        :raise ConfigurationError: it cannot be used; says why, and the cure.
+        """
+        try:
+            # By our own hand, since SQLite would leave the mode to the umask.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with closing(self._connect()) as connection:
+                self._prepare(connection)
+                self._version, records = _read(connection)
+        except OSError as e:
+            raise ConfigurationError(f"state file {self.path}: {e.strerror}") from e
+        except (sqlite3.Error, _Damaged) as e:
+            raise ConfigurationError(f"state file {self.path}: {_explained(e)}") from e
+        return self._version, records
+
+    def write(self, operations: Sequence[Operation]) -> Outcome:
+        """Do a transaction; what goes wrong is in the outcome."""
+        found = None
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = self._connect()
+                version, records = _read(connection)
+                if version != self._version:
+                    self._version, found = version, (version, records)
+            with _transaction(connection):
+                plan = Plan(
+                    self._version,
+                    lambda kind, name: _lookup(connection, kind, name),
+                    lambda kind: _select(connection, kind),
+                )
+                answers = plan.run(operations)
+                _store(connection, plan)
+        except TowerError as e:
+            return Outcome(found=found, error=e)
+        except (sqlite3.Error, _Damaged) as e:
+            # Whether the commit came through is open: the next write looks.
+            self.close()
+            return Outcome(found=found, error=StoreFailed(f"cannot write {self.path}: {_explained(e)}"))
+        self._version = plan.version
+        return Outcome(answers, plan.events, found)
+
+    def close(self) -> None:
+        """Close the file; the next write opens it again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+        try:
+            self._check_owner(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA max_page_count = {self._pages}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_owner(self, connection: sqlite3.Connection) -> None:
+        """Refuse a file that is another program's or a newer Tower's, before anything in it changes."""
+        application = _number(connection, "PRAGMA application_id")
+        schema = _number(connection, "PRAGMA user_version")
+        tables = _number(connection, "SELECT count(*) FROM sqlite_master")
+        if application != APPLICATION_ID and (application, schema, tables) != (0, 0, 0):
+            raise ConfigurationError(
+                f"state file {self.path}: belongs to another program: name another state directory"
+            )
+        if schema > SCHEMA:
+            raise ConfigurationError(
+                f"state file {self.path}: was written by a newer Tower (layout {schema}, this one knows "
+                f"{SCHEMA}): run that version again, or restore the state directory from before the upgrade"
+            )
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if _number(connection, "PRAGMA application_id") == 0:
+            with _transaction(connection):
+                for statement in _TABLES:
+                    connection.execute(statement)
+        (report,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if report != "ok":
+            raise _Damaged(report)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _number(connection: sqlite3.Connection, query: str) -> int:
+    row = connection.execute(query).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise _Damaged("a number is missing")
+    return row[0]
+
+
+def _read(connection: sqlite3.Connection) -> tuple[int, list[Record]]:
+    version = _number(connection, "SELECT version FROM sequence")
+    rows = connection.execute("SELECT kind, name, version, value FROM records")
+    records = [_record(*row) for row in rows]
+    if any(record.version > version for record in records):
+        raise _Damaged("a record is newer than the last change")
+    return version, records
+
+
+def _record(kind: str, name: str, version: int, text: str) -> Record:
+    try:
+        value = json.loads(text)
+    except ValueError as e:
+        raise _Damaged(f"{kind} {name!r} is no JSON") from e
+    if kind not in KINDS or not isinstance(value, dict):
+        raise _Damaged(f"{kind} {name!r} is unknown here")
+    return Record(kind, name, version, value)
+
+
+def _lookup(connection: sqlite3.Connection, kind: str, name: str) -> Record | None:
+    query = "SELECT kind, name, version, value FROM records WHERE kind = ? AND name = ?"
+    row = connection.execute(query, (kind, name)).fetchone()
+    return None if row is None else _record(*row)
+
+
+def _select(connection: sqlite3.Connection, kind: str) -> list[Record]:
+    query = "SELECT kind, name, version, value FROM records WHERE kind = ?"
+    return [_record(*row) for row in connection.execute(query, (kind,))]
+
+
+def _store(connection: sqlite3.Connection, plan: Plan) -> None:
+    for event in plan.events:
+        record = event.record
+        if event.type == "DELETED":
+            connection.execute("DELETE FROM records WHERE kind = ? AND name = ?", (record.kind, record.name))
+        else:
+            connection.execute(
+                "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
+                (record.kind, record.name, record.version, encode(record.value)),
+            )
+    if plan.events:
+        connection.execute("UPDATE sequence SET version = ?", (plan.version,))
+
+
+def _explained(error: Exception) -> str:
+    """Return what is wrong, and the cure."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL:
+        return "no room left: make room on the disk"
+    if code == sqlite3.SQLITE_BUSY:
+        return "another program holds it: end that program"
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) or isinstance(error, _Damaged):
+        words = " ".join(str(error).split())
+        return f"damaged ({words}): restore it from a backup, or move it away to begin without clusters"
+    return f"{error}: see that the disk has room and the file can be read and written"

@@ -1,0 +1,299 @@
+"""Where records live: the interface of every store, and what all stores have in common.
+
+A store is designed for the weakest one, a remote Kubernetes: writes are asynchronous and optimistic, and the
+answer to a write comes after it is durable; reads are synchronous, from a snapshot in memory that follows the
+committed writes in order.  Whoever follows a kind of record gets its events, and can ask for those after a
+version that he has seen.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
+
+from tower.errors import TowerError
+from tower.store.records import (
+    KINDS,
+    Create,
+    Delete,
+    DeleteWhere,
+    Event,
+    EventType,
+    Expired,
+    Operation,
+    Record,
+    RecordChanged,
+    RecordExists,
+    RecordMissing,
+    Require,
+    StoreFailed,
+    Update,
+    Value,
+    Watch,
+    detached,
+    encode,
+)
+
+#: How many events of each kind are kept for those who ask what they missed.
+RING = 1000
+
+
+class IStore(Protocol):
+    """What the rest of Tower knows of a store."""
+
+    @property
+    def version(self) -> int:
+        """The version of the last change that the snapshot holds."""
+
+    def snapshot(self, kind: str) -> Mapping[str, Record]:
+        """Return the records of a kind by name: a read-only view, which changes between reactor turns."""
+
+    def get(self, kind: str, name: str) -> Record | None:
+        """Return one record of the snapshot."""
+
+    def changes(self, kind: str, since: int) -> list[Event]:
+        """Return what happened after version *since*, oldest first.
+
+        :raise Expired: that is too long ago, or a version this store has never had.
+        """
+
+    def watch(self, kind: str, callback: Callable[[Event], None]) -> Watch:
+        """Call *callback* with every event from now on, in the order of their versions."""
+
+    def create(self, kind: str, name: str, value: Value) -> Deferred[Record]:
+        """Do one `Create`."""
+
+    def update(self, kind: str, name: str, value: Value, version: int | None = None) -> Deferred[Record]:
+        """Do one `Update`; one that changes nothing makes no event and keeps the version."""
+
+    def delete(self, kind: str, name: str, version: int | None = None) -> Deferred[Record]:
+        """Do one `Delete` and return what was there."""
+
+    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """Do all of *operations*, in order, or none.
+
+        The answer comes when the commit is durable and the snapshot has it: for each operation the record
+        made or removed, or None.  Fails as the operations do, and with `StoreFailed`.
+        """
+
+    def stop(self) -> Deferred[None]:
+        """Finish the writes under way, and take no more."""
+
+
+class Plan:
+    """Works out what a transaction changes, without changing anything.
+
+    :param version: of the last change committed.
+    :param lookup: returns a committed record.
+    :param select: returns the committed records of a kind.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        lookup: Callable[[str, str], Record | None],
+        select: Callable[[str], Iterable[Record]],
+    ) -> None:
+        self.version = version
+        self.events: list[Event] = []
+        self._lookup = lookup
+        self._select = select
+        self._changed: dict[tuple[str, str], Record | None] = {}
+
+    def run(self, operations: Sequence[Operation]) -> list[Record | None]:
+        """Return the answer to each operation; what is to be written is in `events`.
+
+        :raise TowerError: an operation fails, and so all do.
+        """
+        return [self._one(operation) for operation in operations]
+
+    def _one(self, operation: Operation) -> Record | None:
+        match operation:
+            case Create(kind, name, value):
+                if self._current(kind, name) is not None:
+                    raise RecordExists(kind, name)
+                return self._put("ADDED", kind, name, value)
+            case Update(kind, name, value, version):
+                current = self._expect(kind, name, version)
+                if encode(current.value) == encode(value):
+                    return current
+                return self._put("MODIFIED", kind, name, value)
+            case Delete(kind, name, version):
+                return self._drop(self._expect(kind, name, version))
+            case DeleteWhere(kind, key, equals):
+                names = {record.name for record in self._select(kind)}
+                names.update(name for (changed, name) in self._changed if changed == kind)
+                for name in sorted(names):
+                    found = self._current(kind, name)
+                    if found is not None and found.value.get(key) == equals:
+                        self._drop(found)
+                return None
+            case Require(kind, name, version):
+                self._expect(kind, name, version)
+                return None
+
+    def _current(self, kind: str, name: str) -> Record | None:
+        if (kind, name) in self._changed:
+            return self._changed[kind, name]
+        return self._lookup(kind, name)
+
+    def _expect(self, kind: str, name: str, version: int | None) -> Record:
+        current = self._current(kind, name)
+        if current is None:
+            raise RecordMissing(kind, name)
+        if version is not None and version != current.version:
+            raise RecordChanged(kind, name)
+        return current
+
+    def _put(self, event: EventType, kind: str, name: str, value: Value) -> Record:
+        self.version += 1
+        record = Record(kind, name, self.version, detached(value))
+        self._changed[kind, name] = record
+        self.events.append(Event(event, record))
+        return record
+
+    def _drop(self, current: Record) -> Record:
+        self.version += 1
+        gone = Record(current.kind, current.name, self.version, current.value)
+        self._changed[current.kind, current.name] = None
+        self.events.append(Event("DELETED", gone))
+        return gone
+
+
+class SnapshotStore:
+    """The reading half of a store: snapshot, ring of events, watches.
+
+    :param version: of the last change in *records*.
+    """
+
+    _log = Logger()
+
+    def __init__(self, version: int = 0, records: Iterable[Record] = ()) -> None:
+        self._version = version
+        self._records: dict[str, dict[str, Record]] = {kind: {} for kind in KINDS}
+        for record in records:
+            self._records[record.kind][record.name] = record
+        self._rings: dict[str, deque[Event]] = {kind: deque() for kind in KINDS}
+        self._floors = dict.fromkeys(KINDS, version)
+        self._watches: dict[str, list[Watch]] = {kind: [] for kind in KINDS}
+        self._undelivered: deque[Event] = deque()
+        self._delivering = False
+
+    @property
+    def version(self) -> int:
+        """See `IStore.version`."""
+        return self._version
+
+    def snapshot(self, kind: str) -> Mapping[str, Record]:
+        """See `IStore.snapshot`."""
+        return MappingProxyType(self._records[kind])
+
+    def get(self, kind: str, name: str) -> Record | None:
+        """See `IStore.get`."""
+        return self._records[kind].get(name)
+
+    def changes(self, kind: str, since: int) -> list[Event]:
+        """See `IStore.changes`."""
+        if not self._floors[kind] <= since <= self._version:
+            raise Expired(f"version {since} of {kind} is too old or unknown: list again")
+        return [event for event in self._rings[kind] if event.record.version > since]
+
+    def watch(self, kind: str, callback: Callable[[Event], None]) -> Watch:
+        """See `IStore.watch`."""
+        watch = Watch(callback, self._watches[kind].remove)
+        self._watches[kind].append(watch)
+        return watch
+
+    def create(self, kind: str, name: str, value: Value) -> Deferred[Record]:
+        """See `IStore.create`."""
+        return self.transact([Create(kind, name, value)]).addCallback(_only)
+
+    def update(self, kind: str, name: str, value: Value, version: int | None = None) -> Deferred[Record]:
+        """See `IStore.update`."""
+        return self.transact([Update(kind, name, value, version)]).addCallback(_only)
+
+    def delete(self, kind: str, name: str, version: int | None = None) -> Deferred[Record]:
+        """See `IStore.delete`."""
+        return self.transact([Delete(kind, name, version)]).addCallback(_only)
+
+    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """See `IStore.transact`; each kind of store has its own."""
+        raise NotImplementedError
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        """Take committed events into the snapshot, all of them, and then tell those who watch."""
+        for event in events:
+            record = event.record
+            if event.type == "DELETED":
+                self._records[record.kind].pop(record.name, None)
+            else:
+                self._records[record.kind][record.name] = record
+            ring = self._rings[record.kind]
+            ring.append(event)
+            if len(ring) > RING:
+                self._floors[record.kind] = ring.popleft().record.version
+            self._version = max(self._version, record.version)
+        self._undelivered.extend(events)
+        self._deliver()
+
+    def _forget_past(self) -> None:
+        """Keep no event from before now, so that whoever asks for them lists again."""
+        for kind in KINDS:
+            self._rings[kind].clear()
+            self._floors[kind] = self._version
+
+    def _deliver(self) -> None:
+        """Tell those who watch; what they write themselves meanwhile comes after what they hear now."""
+        if self._delivering:
+            return
+        self._delivering = True
+        try:
+            while self._undelivered:
+                event = self._undelivered.popleft()
+                for watch in list(self._watches[event.record.kind]):
+                    if watch.active:
+                        self._tell(watch, event)
+        finally:
+            self._delivering = False
+
+    def _tell(self, watch: Watch, event: Event) -> None:
+        with self._log.failuresHandled(
+            "a watch of {kind} failed on {name}", kind=event.record.kind, name=event.record.name
+        ):
+            watch.callback(event)
+
+
+def _only(answers: list[Record | None]) -> Record:
+    (record,) = answers
+    assert record is not None
+    return record
+
+
+class MemoryStore(SnapshotStore):
+    """A store that forgets, for tests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopped = False
+
+    def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
+        """See `IStore.transact`."""
+        if self._stopped:
+            return fail(StoreFailed("the store has stopped"))
+        plan = Plan(self.version, self.get, lambda kind: self.snapshot(kind).values())
+        try:
+            answers = plan.run(operations)
+        except TowerError as e:
+            return fail(e)
+        self._apply(plan.events)
+        return succeed(answers)
+
+    def stop(self) -> Deferred[None]:
+        """See `IStore.stop`."""
+        self._stopped = True
+        return succeed(None)

@@ -1,0 +1,176 @@
+"""Opening raw streams through the front door: ``GET .../targets/<t>`` with ``Upgrade: tower-stream``."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from attrs import field, frozen
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.errors import ConfigurationError, TowerError
+from tower.kube.connection_settings import bearer_token, server_address, tls_context
+from tower.kube.kubeconfig import KubeAccess
+from tower.net.connecting import connect
+from tower.net.connection import Connection
+from tower.net.pipes import Pipe
+
+OPEN_TIMEOUT = 30.0  # s until a stream has to be open
+HEAD_LIMIT = 64 << 10  # B, of the answer to the upgrade
+BODY_LIMIT = 64 << 10  # B, of the Status that says why not
+
+_PRINTABLE = re.compile(r"[ -~]+")
+
+
+class StreamNotOpened(TowerError):
+    """The proxy opened no stream; the text says why, in the proxy's words if it gave a reason."""
+
+
+@frozen
+class FrontDoorAddress:
+    """How to open streams to one target.
+
+    :ivar request: the head of the request that opens one.
+    :ivar until: when the credential in it ends, Unix time, s; None if it is not ours to renew.
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    server_name: str
+    request: bytes = field(repr=False)
+    until: float | None = None
+
+
+def upgrade_request(access: KubeAccess, path: str, target: str) -> bytes:
+    """Return the head of the request for a raw stream to *target* of the cluster at *path* on the server.
+
+    :raise ConfigurationError: what *access* says fits in no head.
+    """
+    url = urlsplit(access.server)
+    token = bearer_token(access)
+    lines = [
+        f"GET {path}/targets/{quote(target, safe=':@')} HTTP/1.1",
+        f"Host: {url.netloc}",
+        "Connection: Upgrade",
+        "Upgrade: tower-stream",
+        *([f"Authorization: Bearer {token}"] if token else []),
+    ]
+    if not all(map(_PRINTABLE.fullmatch, lines)):
+        raise ConfigurationError(
+            f"the kubeconfig for {access.server!r}: the server or the token has other characters in it "
+            "than printable ASCII"
+        )
+    return "\r\n".join((*lines, "", "")).encode("ascii")
+
+
+def way_of(access: KubeAccess, path: str, target: str, until: float | None = None) -> FrontDoorAddress:
+    """Return the way that *access* gives to *target* of the cluster at *path*.
+
+    :raise ConfigurationError: its certificate, key or token cannot be used.
+    """
+    host, port, secure = server_address(access)
+    context = tls_context(access) if secure else None
+    request = upgrade_request(access, path, target)
+    return FrontDoorAddress(host, port, context, access.tls_server_name or host, request, until)
+
+
+def dial(reactor: Any, way: FrontDoorAddress) -> Deferred[Connection]:
+    """Connect to the proxy of *way*; see `tower.net.connecting.connect`."""
+    return connect(reactor, way.host, way.port, tls=way.tls, server_hostname=way.server_name)
+
+
+class Opening:
+    """Receiver of a new stream until the proxy has answered the upgrade (RFC 9110 section 7.8).
+
+    :param opened: called with what followed the 101; the stream is paused then.
+    :param failed: called once with the reason if there is no stream.
+    """
+
+    def __init__(self, pipe: Pipe, opened: Callable[[bytes], None], failed: Callable[[str], None]) -> None:
+        self._pipe = pipe
+        self._opened = opened
+        self._failed: Callable[[str], None] | None = failed
+        self._buffer = bytearray()
+        self._body = -1  # where the body of a refusal begins
+
+    def abandon(self) -> None:
+        """Close the connection and say nothing."""
+        self._failed = None
+        self._pipe.abort()
+
+    def received(self, data: memoryview) -> None:
+        """Collect the head, or the body of a refusal."""
+        self._buffer += data
+        if self._body < 0:
+            end = self._buffer.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._buffer) > HEAD_LIMIT:
+                    self._fail("the proxy's answer is too long")
+                return
+            if self._buffer.startswith(b"HTTP/1.1 101 "):
+                self._failed = None
+                self._pipe.pause()
+                self._opened(bytes(self._buffer[end + 4 :]))
+                return
+            self._body = end + 4
+        if len(self._buffer) - self._body > BODY_LIMIT or self._message() is not None:
+            self.ended()
+
+    def ended(self) -> None:
+        """Say why there is no stream, as far as the proxy told."""
+        status = bytes(self._buffer.partition(b"\r\n")[0]).decode("latin-1")
+        self._fail(self._message() or f"the proxy answered {status!r}")
+
+    def drained(self) -> None:
+        """Nothing waits for room."""
+
+    def closed(self, reason: Exception) -> None:
+        """Say that the proxy went away."""
+        if self._failed is not None:
+            self._fail(f"the proxy closed the connection: {reason}")
+
+    def _message(self) -> str | None:
+        """Return the message of a whole Status, None as long as it is not whole."""
+        if self._body < 0:
+            return None
+        try:
+            value = json.loads(self._buffer[self._body :])
+        except ValueError:
+            return None
+        return str(value["message"]) if isinstance(value, dict) and value.get("message") else None
+
+    def _fail(self, text: str) -> None:
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            self._pipe.abort()
+            failed(text)
+
+
+def open_stream(stream: Pipe, way: FrontDoorAddress, clock: Any) -> Deferred[bytes]:
+    """Ask for the upgrade on a new connection to the proxy of *way*.
+
+    :return: fires with what came on the stream already, when *stream* is that stream; it is paused then.
+        Cancelling closes the connection.
+    :raise StreamNotOpened: through the Deferred; the connection is closed.
+    """
+    done: Deferred[bytes] = Deferred(lambda _: opening.abandon())
+
+    def failed(text: str) -> None:
+        done.errback(StreamNotOpened(text))
+
+    stream.receiver = opening = Opening(stream, done.callback, failed)
+    stream.send(way.request)
+    if not done.called:
+        done.addTimeout(OPEN_TIMEOUT, clock, _too_late)
+        stream.resume()
+    return done
+
+
+def _too_late(_: object, seconds: float) -> Failure:
+    return Failure(StreamNotOpened(f"the proxy did not open the stream in {seconds:g} s"))

@@ -1,0 +1,283 @@
+"""Certificate authorities: the one that signs what we serve, and the one that users' certificates come from.
+
+They are two, so that whoever holds the key of the one given by ``--ca-cert`` cannot make himself a user of
+Tower.  Keys are ECDSA P-256 where we choose them.  A certificate says little: who its holder is and until
+when is kept by `tower.clusters.credentials`, found by the certificate's digest, and can be revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import attrs
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.utils import CryptographyDeprecationWarning
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from tower.errors import ConfigurationError, Invalid
+
+SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+
+#: How far another machine's clock may be behind ours, s.
+CLOCK_SKEW = 300.0
+
+#: In a certificate's URI name, what it opens when it is for Tower's own API.
+API_AUDIENCE = "tower:api"
+
+_HOST_NAME = re.compile(
+    r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+)
+
+#: Longest common name and organisation that fit a certificate, characters (RFC 5280 A.1).
+_NAME_LIMIT = 64
+
+
+@attrs.frozen
+class Issued:
+    """A new certificate with its key.
+
+    :ivar certificate_pem: the certificate alone.
+    :ivar key_pem: its private key, PKCS #8.
+    :ivar digest: SHA-256 of the certificate's DER, hexadecimal: what `tower.clusters.credentials` finds it by.
+    :ivar not_after: when it ends, s since the epoch.
+    """
+
+    certificate_pem: bytes
+    key_pem: bytes = attrs.field(repr=False)
+    digest: str
+    not_after: float
+
+
+def load_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """Return the certificates, one or more, in *pem*.
+
+    :raise ValueError: there is none, or one cannot be read.
+    """
+    with warnings.catch_warnings():
+        # A serial number 0 is wrong, but kubeadm's authorities have it.
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        return tuple(x509.load_pem_x509_certificates(pem))
+
+
+def public_key_hash(certificate: x509.Certificate) -> str:
+    """Return the SHA-256 of the certificate's SubjectPublicKeyInfo (DER), hexadecimal."""
+    key = certificate.public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def ca_hash(certificate_pem: bytes) -> str:
+    """Return what pins an authority, in kubeadm's format: ``sha256:<hex of its SubjectPublicKeyInfo>``.
+
+    Of several certificates the first counts: that is the one that signs.
+    """
+    return "sha256:" + public_key_hash(load_certificates(certificate_pem)[0])
+
+
+def audience(cluster_name: str, cluster_uid: str) -> str:
+    """Return the URI name that ties a certificate to one cluster; no cluster means Tower's own API."""
+    return f"tower:cluster:{cluster_name}:{cluster_uid}" if cluster_name else API_AUDIENCE
+
+
+def moment(seconds: float) -> datetime:
+    """Return the time *seconds* after the epoch, cut to whole seconds as certificates have them."""
+    return datetime.fromtimestamp(int(seconds), UTC)
+
+
+def pem_of_key(key: SigningKey) -> bytes:
+    """Return the private *key* as PKCS #8 in PEM."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+@attrs.frozen
+class Authority:
+    """A certificate authority that can sign.
+
+    :ivar certificates: its certificate first, then what else its file held (the way up to a root).
+    :ivar key: its private key.
+    """
+
+    certificates: Sequence[x509.Certificate]
+    key: SigningKey = attrs.field(repr=False)
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """The certificate that signs."""
+        return self.certificates[0]
+
+    @property
+    def pem(self) -> bytes:
+        """All its certificates: what a client needs in order to verify what it signed."""
+        return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self.certificates)
+
+    @property
+    def hash(self) -> str:
+        """What pins it; see `ca_hash`."""
+        return "sha256:" + public_key_hash(self.certificate)
+
+    @property
+    def not_after(self) -> float:
+        """When it ends, s since the epoch."""
+        return self.certificate.not_valid_after_utc.timestamp()
+
+    def client_certificate(
+        self, user: str, groups: Iterable[str], cluster_name: str, cluster_uid: str, ttl: float, now: float
+    ) -> Issued:
+        """Return a certificate for *user*, tied to one cluster (or, with no name, to Tower's own API).
+
+        :param ttl: how long it lives, s.
+        :param now: s since the epoch.
+        :raise Invalid: a name that does not fit a certificate.
+        """
+        names = [_attribute(NameOID.COMMON_NAME, "user", user)]
+        names += [_attribute(NameOID.ORGANIZATION_NAME, "group", group) for group in groups]
+        subject = x509.Name(x509.RelativeDistinguishedName([name]) for name in names)
+        uri = x509.UniformResourceIdentifier(audience(cluster_name, cluster_uid))
+        return self._issue(subject, [uri], ExtendedKeyUsageOID.CLIENT_AUTH, ttl, now)
+
+    def server_certificate(self, names: Sequence[str], lifetime: float, now: float) -> Issued:
+        """Return a certificate for a server that is reached under *names* (host names and IP addresses).
+
+        :param lifetime: how long it lives, s; cut where the authority itself ends.
+        :param now: s since the epoch.
+        :raise ConfigurationError: a name that no certificate can carry.
+        """
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tower")])
+        return self._issue(subject, general_names(names), ExtendedKeyUsageOID.SERVER_AUTH, lifetime, now)
+
+    def issued(self, certificate: x509.Certificate) -> bool:
+        """Tell whether *certificate* was signed by this authority."""
+        try:
+            certificate.verify_directly_issued_by(self.certificate)
+        except (InvalidSignature, TypeError, ValueError):
+            return False
+        return True
+
+    def _issue(
+        self,
+        subject: x509.Name,
+        names: Sequence[x509.GeneralName],
+        usage: x509.ObjectIdentifier,
+        lifetime: float,
+        now: float,
+    ) -> Issued:
+        key = ec.generate_private_key(ec.SECP256R1())
+        end = min(now + lifetime, self.not_after)
+        certificate = (
+            _builder(subject, self.certificate.subject, key, now - CLOCK_SKEW, end)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(ca=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(_authority_key_identifier(self.certificate), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return Issued(
+            certificate.public_bytes(Encoding.PEM),
+            pem_of_key(key),
+            certificate.fingerprint(hashes.SHA256()).hex(),
+            certificate.not_valid_after_utc.timestamp(),
+        )
+
+
+def general_names(names: Iterable[str]) -> list[x509.GeneralName]:
+    """Return *names* as a certificate carries them: host names, or IP addresses (``[::1]`` too), each once.
+
+    :raise ConfigurationError: a name that no certificate can carry.
+    """
+    return list(dict.fromkeys(_general_name(name) for name in names))
+
+
+def self_signed(subject: x509.Name, lifetime: float, now: float) -> Authority:
+    """Return a new authority of our own.
+
+    :param lifetime: how long it lives, s.
+    :param now: s since the epoch.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    certificate = (
+        _builder(subject, subject, key, now - CLOCK_SKEW, now + lifetime)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority((certificate,), key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, begin: float, end: float
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(moment(begin))
+        .not_valid_after(moment(end))
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority_key_identifier(issuer: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    try:
+        identifier = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier(
+            x509.SubjectKeyIdentifier.from_public_key(issuer.public_key()).digest, None, None
+        )
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier)
+
+
+def _attribute(kind: x509.ObjectIdentifier, what: str, value: str) -> x509.NameAttribute[str]:
+    if not 0 < len(value) <= _NAME_LIMIT or not value.isprintable():
+        raise Invalid(
+            f"{what} {value!r} does not fit a certificate, which takes 1 to {_NAME_LIMIT} printable "
+            "characters: ask for a token instead (--auth token)"
+        )
+    return x509.NameAttribute(kind, value)
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        pass
+    try:
+        plain = name.rstrip(".").encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        plain = ""
+    if not _HOST_NAME.fullmatch(plain) or len(plain) > 253:
+        raise ConfigurationError(
+            f"{name!r} is neither a host name nor an IP address: no certificate can be made for it"
+        )
+    return x509.DNSName(plain)

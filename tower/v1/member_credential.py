@@ -1,0 +1,171 @@
+"""What an old agent sent for its API server, in the form in which the proxy uses it.
+
+It stays in memory: nothing of it is written to a disk, shown or said.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from functools import cache
+from ipaddress import IPv6Address
+
+from attrs import field, frozen
+
+from tower.errors import ConfigurationError
+from tower.kube.connection_settings import end_of_token
+from tower.net.tls.client_certificate import load_pair
+from tower.net.tls.published_authorities import refuse_published, trust_system
+from tower.net.tls.resumption import Resumption
+from tower.trust.pki import load_certificates
+from tower.v1.config import AgentConfig
+
+#: Where an API server is when the agent does not say at which port.
+_HTTPS = 443
+
+#: Longest bearer token, B.
+_LONGEST_TOKEN = 64 * 1024
+
+_NAME = re.compile(r"[0-9A-Za-z](?:[-._0-9A-Za-z]{0,252})")
+_PORT = re.compile(r"[0-9]{1,5}")
+_WORD = re.compile(rb"[!-~]+")
+
+
+@frozen
+class MemberUpstream:
+    """See `tower.kube.head_policy.Upstream`."""
+
+    host_line: bytes
+    credential_line: bytes = field(repr=False)
+    prefix: bytes = b""
+
+
+class MemberCredential:
+    """How the proxy reaches the API server of one old agent, and as whom.
+
+    A certificate goes before a bearer token, as with client-go.
+
+    :ivar host: name or address of the API server, IPv6 without brackets.
+    :ivar port: its port.
+    :ivar server_name: the name that its certificate must have.
+    :ivar context: verifies it by the agent's authorities, or the system's if the agent sent none.
+    :ivar resumption: makes the next handshake with it a shorter one.
+    :ivar upstream: for the heads of requests.
+    :ivar expires: when the bearer token or the client certificate ends, s since the epoch; None when there is
+        none or nobody can tell.  An old agent sends the next one only when it connects again.
+    :ivar is_missing: whether there is none: then the API server refuses nearly everything.
+    :raise ConfigurationError: what the agent sent cannot be used; the text says which part of it.
+    """
+
+    __slots__ = (
+        "context",
+        "expires",
+        "host",
+        "is_missing",
+        "port",
+        "resumption",
+        "server_name",
+        "upstream",
+    )
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.host, self.port = parse_server(config.kubernetes)
+        self.server_name = self.host.rstrip(".")
+        self.resumption = Resumption()
+        has_certificate = bool(config.certificate or config.key)
+        make = _context if config.authority or has_certificate else _systems_context
+        self.context = make(config.authority)
+        self.expires: float | None = None
+        credential_line = b""
+        if has_certificate:
+            self.expires = _show(self.context, config.certificate, config.key)
+        elif config.bearer:
+            token = config.bearer.strip()
+            if _WORD.fullmatch(token) is None or len(token) > _LONGEST_TOKEN:
+                raise ConfigurationError("the bearer token is not one word of printable characters")
+            credential_line = b"Authorization: Bearer %b\r\n" % token
+            self.expires = end_of_token(token)
+        self.is_missing = not (has_certificate or credential_line)
+        self.upstream = MemberUpstream(f"Host: {self.address}\r\n".encode("ascii"), credential_line)
+
+    def __repr__(self) -> str:
+        """Say whose it is."""
+        return f"MemberCredential({self.address})"
+
+    @property
+    def address(self) -> str:
+        """The API server's host as URLs have it, with its port unless that is the usual one."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _HTTPS else f"{host}:{self.port}"
+
+
+def parse_server(text: str) -> tuple[str, int]:
+    """Split ``host:port``, where either IPv6 brackets or the port may be missing.
+
+    Old agents in a cluster put no brackets around ``KUBERNETES_SERVICE_HOST``, but always a port behind it.
+
+    :raise ConfigurationError: it is neither.
+    """
+    if text.startswith("["):
+        host, end, port = text[1:].partition("]")
+        port = port.removeprefix(":") if end else text
+    elif text.count(":") < 2:
+        host, _, port = text.partition(":")
+    else:
+        host, _, port = text.rpartition(":")
+        if not _is_ipv6(host):
+            host, port = text, ""
+    number = int(port) if _PORT.fullmatch(port) else 0 if port else _HTTPS
+    if not 0 < number < 65536 or not (_NAME.fullmatch(host) or _is_ipv6(host)):
+        raise ConfigurationError(f"KubernetesSvcHost {text[:100]!r} is not host:port")
+    return host, number
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return IPv6Address(text).scope_id is None
+    except ValueError:
+        return False
+
+
+@cache
+def _systems_context(authority: bytes) -> ssl.SSLContext:
+    """Return the one that agents without authority and certificate share: it is large, and slow to make."""
+    return _context(authority)
+
+
+def _context(authority: bytes) -> ssl.SSLContext:
+    """Return a context that trusts *authority* (PEM), or whom the system trusts."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.hostname_checks_common_name = False
+    context.set_alpn_protocols(["http/1.1"])
+    if not authority:
+        trust_system(context)
+        return context
+    refuse_published(
+        "the certificate authority that the agent sent",
+        authority,
+        "give the API server another, and the agent's kubeconfig that one's certificate",
+    )
+    try:
+        context.load_verify_locations(cadata=authority.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise ConfigurationError("the agent's certificate authority is not a PEM certificate") from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # what the owner names is trusted, root or not
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> float:
+    """Have *context* show *certificate*; return when that ends, s since the epoch."""
+    if not certificate or not key:
+        missing, there = ("CertData", "KeyData") if key else ("KeyData", "CertData")
+        raise ConfigurationError(f"the config has {there} without {missing}")
+    try:
+        end = load_certificates(certificate)[0].not_valid_after_utc
+        load_pair(context, certificate, key)
+    except ValueError:
+        raise ConfigurationError(
+            "the client certificate and its key are not PEM, encrypted, or no pair"
+        ) from None
+    return end.timestamp()

@@ -1,0 +1,239 @@
+# mypy: untyped-calls-exclude=twisted
+"""The two ends of a tunnel's SSH connection: who is there, and are they allowed.
+
+Each end works on any `ITransport` and has a `ready`, which fires when the peer is authenticated and the
+hellos are exchanged.  Its owner may then `release` the parsing of packets and take the hot path over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+from attrs import frozen
+from twisted.conch.ssh.transport import DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower import __version__
+from tower.conch.connection.client import Client
+from tower.conch.connection.global_requests import Answer, RequestRefused, Unanswered
+from tower.conch.connection.server import Server
+from tower.conch.transport.keys import KeyPair, fingerprint
+from tower.conch.transport.limits import DEFAULT_LIMITS, TransportLimits
+from tower.errors import PeerError
+from tower.reactor.timers import Clock
+from tower.v2.enrol import Claim
+from tower.v2.hello import HELLO, AgentHello, ProxyHello
+from tower.v2.userauth import Gatekeeper, UserAuthClient, UserAuthServer
+
+
+class HostKeyMismatch(PeerError):
+    """The proxy does not hold a pinned key.
+
+    :ivar fingerprint: of the key that it has.
+    """
+
+    for_peer = "host key not accepted"
+
+    def __init__(self, seen: str, pinned: Collection[str]) -> None:
+        super().__init__(
+            f"the proxy's host key is {seen}, not {' or '.join(sorted(pinned))}: "
+            "either this is not your proxy, or its key was changed and --host-key needs the new one"
+        )
+        self.fingerprint = seen
+
+
+class AgentRefused(PeerError):
+    """The proxy lets this agent in neither by its key nor by its token."""
+
+    for_peer = "not let in"
+
+
+class NotLetIn(PeerError):
+    """An agent gave up, or was sent away, after its requests were refused; for the proxy's log alone.
+
+    :ivar cluster: which one it said to serve.
+    """
+
+    def __init__(self, cluster: str, refusals: Sequence[str]) -> None:
+        super().__init__(f"as {cluster!r}: {'; '.join(refusals)}")
+        self.cluster = cluster
+
+
+@frozen
+class AgentPeer:
+    """Who is at the other end of a `ServerTransport`.
+
+    :ivar name: the cluster.
+    :ivar fingerprint: of the agent's key.
+    """
+
+    name: str
+    fingerprint: str
+    hello: AgentHello
+
+
+@frozen
+class ProxyPeer:
+    """Who is at the other end of a `ClientTransport`.
+
+    :ivar name: the cluster that the proxy took us for.
+    :ivar fingerprint: of the proxy's host key.
+    """
+
+    name: str
+    fingerprint: str
+    hello: ProxyHello
+
+
+@lru_cache(maxsize=16)
+def _proxy_hello(host_keys: tuple[str, ...], keepalive: float) -> bytes:
+    return ProxyHello(version=__version__, host_keys=host_keys, keepalive=keepalive).encode()
+
+
+class ServerTransport(Server):
+    """The proxy's end.
+
+    :param host_keys: ours; the first is used, and all are announced: the next one is the second.
+    :param gate: knows which keys belong to which cluster.
+    :param keepalive: how often to probe the agent, s.
+    :ivar ready: fires with an `AgentPeer`; its errback is the reason why there will be none.
+    """
+
+    __slots__ = ("_accepted_at", "_answer", "_claim", "_hello", "ready")
+
+    def __init__(
+        self,
+        clock: Clock,
+        host_keys: Sequence[KeyPair],
+        gate: Gatekeeper,
+        *,
+        keepalive: float = 10.0,
+        limits: TransportLimits | None = None,
+    ) -> None:
+        super().__init__(clock, host_keys[0], keepalive, limits or DEFAULT_LIMITS)
+        self.ready: Deferred[AgentPeer] = Deferred()
+        self._answer = _proxy_hello(tuple(key.fingerprint for key in host_keys), keepalive)
+        self.auth = UserAuthServer(gate, self.limits.tries, self._accepted)
+        self._claim: Claim | None = None
+        self._accepted_at = 0.0
+        self._hello: AgentHello | None = None
+
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`; a stranger is nobody's agent."""
+        return "the peer" if self._claim is None else f"the agent of {self._claim.cluster}"
+
+    def _accepted(self, claim: Claim) -> None:
+        self._claim = claim
+        self._accepted_at = self.clock.seconds()
+        self.let_in()
+
+    def _greet(self, data: bytes) -> bytes:
+        if self._hello is not None:
+            raise RequestRefused("a second hello")
+        self._hello = AgentHello.decode(data)
+        return self._answer
+
+    answers: ClassVar[Mapping[bytes, Answer]] = {**Server.answers, HELLO: _greet}
+
+    def answered(self, name: bytes) -> None:
+        """See `Owner.answered`; the answer to the hello is the last of the handshake."""
+        if name == HELLO and self._claim is not None and self._hello is not None:
+            self.met(self._accepted_at)
+            self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
+
+    def ended(self, reason: Exception) -> None:
+        """Report that there will be no tunnel: with what was wrong, which the agent does not learn."""
+        super().ended(reason)
+        auth, self.auth = self.auth, None
+        if isinstance(auth, UserAuthServer):
+            auth.serviceStopped()
+            if auth.refusals:
+                reason = NotLetIn(auth.cluster, auth.refusals)
+        if not self.ready.called:
+            self.ready.errback(Failure(reason))
+
+
+class ClientTransport(Client):
+    """The agent's end.
+
+    :param key: the agent's own.
+    :param cluster: the name it serves.
+    :param pinned: fingerprints of host keys; the proxy must hold one, or nothing secret is sent.
+    :param hello: what to tell the proxy.
+    :param token: a join token, for when the key is not enrolled yet.
+    :param keepalive: how often to probe the proxy, s.
+    :ivar ready: fires with a `ProxyPeer`; its errback is the reason why there will be none.
+    """
+
+    __slots__ = ("_asked_at", "_cluster", "_hello", "_pinned", "ready")
+
+    def __init__(
+        self,
+        clock: Clock,
+        key: KeyPair,
+        cluster: str,
+        pinned: Collection[str],
+        hello: AgentHello,
+        *,
+        token: str | None = None,
+        keepalive: float = 10.0,
+        limits: TransportLimits | None = None,
+    ) -> None:
+        if not pinned:
+            raise ValueError("an agent needs the fingerprint of its proxy's host key")
+        super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
+        self.ready: Deferred[ProxyPeer] = Deferred()
+        self._cluster = cluster
+        self._pinned = frozenset(pinned)
+        self._hello = hello
+        self._asked_at = 0.0
+        self.auth = UserAuthClient(cluster, key, token, self._accepted, self._refused)
+
+    @property
+    def peer(self) -> str:
+        """See `SecureTransport.peer`."""
+        return "the proxy"
+
+    def mistrust(self, host_key: bytes) -> PeerError | None:
+        """See `Client.mistrust`."""
+        seen = fingerprint(host_key)
+        return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
+
+    def _accepted(self) -> None:
+        self.let_in()
+        self._asked_at = self.clock.seconds()
+        self.request(HELLO, self._hello.encode()).addCallback(self._greeted).addErrback(self._not_greeted)
+
+    def _greeted(self, reply: bytes) -> None:
+        hello = ProxyHello.decode(reply)
+        assert self.host_key is not None
+        self.met(self._asked_at)
+        self.ready.callback(ProxyPeer(self._cluster, fingerprint(self.host_key), hello))
+
+    def _not_greeted(self, failure: Failure) -> None:
+        error = failure.value
+        if isinstance(error, RequestRefused):
+            self.fail(PeerError("the proxy does not answer the hello"))
+        elif isinstance(error, PeerError):
+            self.fail(error)
+        else:
+            failure.trap(Unanswered)
+
+    def _refused(self) -> None:
+        self.fail(
+            AgentRefused(
+                f"the proxy does not let this agent serve {self._cluster!r}: its key is not enrolled there "
+                "and there was no token, or the token is unknown, expired or used up; mint a new one"
+            ),
+            DISCONNECT_NO_MORE_AUTH_METHODS_AVAILABLE,
+        )
+
+    def ended(self, reason: Exception) -> None:
+        """Report that there will be no tunnel."""
+        super().ended(reason)
+        if not self.ready.called:
+            self.ready.errback(Failure(reason))

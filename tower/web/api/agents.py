@@ -1,0 +1,144 @@
+"""The resource `agents` below a cluster: its enrolled keys, its tokens for old agents, and live tunnels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+
+from tower.clusters import API_VERSION, Cluster, timestamp
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.v1_tokens import ID_PREFIX, V1Tokens
+from tower.errors import Invalid, NotFound
+from tower.kube.status import StatusError
+from tower.tunnels import Tunnel, Tunnels
+from tower.web.api.clusters import Clock
+from tower.web.api.dispatch import Call
+from tower.web.api.objects import gone, listed
+from tower.web.api.table import Column, Object, name_column
+from tower.web.outcome import Outcome, Response
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
+
+
+@frozen
+class _Agent:
+    """What lets agents in: a key, which is one agent's, or a token, which any number may share.
+
+    :ivar name: fingerprint of the key, or id of the token.
+    :ivar since: when it was enrolled or made, s since the epoch.
+    """
+
+    name: str
+    protocol: str
+    since: float
+
+
+class AgentsApi:
+    """`clusters/<name>/agents`: what lets agents in, with their live tunnels; a delete revokes it.
+
+    In a path a fingerprint's `/` is written `_` and its `+` is written `-`, as in base64url.
+    """
+
+    def __init__(self, keys: JoinTokens, tokens: V1Tokens, tunnels: Tunnels, clock: Clock) -> None:
+        self._keys = keys
+        self._tokens = tokens
+        self._tunnels = tunnels
+        self._clock = clock
+
+    async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.clusters.Below`."""
+        if cluster.ssh is not None:
+            raise Invalid(
+                f"cluster {cluster.name} is of type ssh: it has no agents but nodes, and "
+                f"'tower cluster show {cluster.name}' shows them"
+            )
+        match call.method, below:
+            case (("GET" | "HEAD"), ()):
+                items = [self._object(cluster, agent) for agent in self._agents(cluster)]
+                return listed(call, "Agent", items, AGENT_COLUMNS, self._clock.seconds(), _by_tunnel)
+            case (("GET" | "HEAD"), (name,)):
+                return Response.of_json(self._object(cluster, self._find(cluster, name)))
+            case "DELETE", (name,):
+                agent = self._find(cluster, name)
+                await self._revoke(cluster, agent)
+                return gone("agents", agent.name)
+            case _, (() | (_,)):
+                raise StatusError(405, f"{call.method} is not for agents")
+        raise StatusError(404, "the server could not find the requested resource")
+
+    def _agents(self, cluster: Cluster) -> Sequence[_Agent]:
+        return [
+            *(_Agent(key.fingerprint, TOWER_V2, key.enrolled) for key in self._keys.agent_keys(cluster.name)),
+            *(_Agent(token.id, KUBESPHERE_V1, token.minted) for token in self._tokens.tokens(cluster.name)),
+        ]
+
+    def _find(self, cluster: Cluster, name: str) -> _Agent:
+        for agent in self._agents(cluster):
+            if name in (agent.name, agent.name.replace("+", "-").replace("/", "_")):
+                return agent
+        raise NotFound(
+            f"cluster {cluster.name} has no agent {name}: "
+            f"'tower cluster agents {cluster.name}' shows those it has"
+        )
+
+    def _revoke(self, cluster: Cluster, agent: _Agent) -> Deferred[None]:
+        if agent.name.startswith(ID_PREFIX):
+            return self._tokens.revoke(cluster.name, agent.name)
+        return self._keys.revoke(cluster.name, agent.name)
+
+    def _object(self, cluster: Cluster, agent: _Agent) -> Object:
+        tunnels = [tunnel for tunnel in self._tunnels.live(cluster.name) if tunnel.fingerprint == agent.name]
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Agent",
+            "metadata": {"name": agent.name, "creationTimestamp": timestamp(agent.since)},
+            "spec": {"cluster": cluster.name, "protocol": agent.protocol},
+            "status": {"tunnels": [_tunnel(tunnel) for tunnel in tunnels]},
+        }
+
+
+def _tunnel(tunnel: Tunnel) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "address": tunnel.peer,
+        "since": timestamp(tunnel.since),
+        "version": tunnel.version,
+        "protocol": tunnel.protocol,
+        "streams": tunnel.streams,
+        "draining": tunnel.draining,
+    }
+    if tunnel.round_trip:
+        shown["roundTripMilliseconds"] = round(tunnel.round_trip * 1000, 3)
+    return shown
+
+
+def _by_tunnel(items: list[Object]) -> list[Object]:
+    """Return one row for each tunnel, and one for each agent without one."""
+    return [
+        {**item, "status": {"tunnel": tunnel}}
+        for item in items
+        for tunnel in item["status"]["tunnels"] or [{}]
+    ]
+
+
+def _round_trip(item: Object, _now: float) -> str:
+    value = item["status"]["tunnel"].get("roundTripMilliseconds")
+    return "" if value is None else f"{value:.1f}ms"
+
+
+AGENT_COLUMNS = (
+    name_column("Fingerprint of the agent's key, or id of the token of agents without one."),
+    Column(
+        "Enrolled",
+        "When the key was enrolled or the token made.",
+        lambda item, _: item["metadata"]["creationTimestamp"],
+    ),
+    Column(
+        "Address", "Where its tunnel comes from.", lambda item, _: item["status"]["tunnel"].get("address", "")
+    ),
+    Column("Since", "When the tunnel was opened.", lambda item, _: item["status"]["tunnel"].get("since", "")),
+    Column("Version", "Version of the agent.", lambda item, _: item["status"]["tunnel"].get("version", "")),
+    Column("Round trip", "To the agent and back.", _round_trip),
+    Column("Protocol", "What the agent speaks.", lambda item, _: item["spec"]["protocol"]),
+)

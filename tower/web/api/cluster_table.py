@@ -1,0 +1,63 @@
+"""How a table shows a cluster's object.  Sans-IO."""
+
+from __future__ import annotations
+
+from tower.web.api.table import Cell, Column, Object, age_column, human_duration, name_column, seconds_since
+
+
+def _available(item: Object, _now: float) -> str:
+    kind = "NodesAvailable" if _is_ssh(item) else "AgentAvailable"
+    for condition in item["status"]["conditions"]:
+        if condition["type"] == kind:
+            return str(condition["status"])
+    return "Unknown"
+
+
+def _is_ssh(item: Object) -> bool:
+    return bool(item["spec"]["connection"]["type"] == "ssh")
+
+
+def _last_seen(item: Object, now: float) -> Cell:
+    if item["status"].get("agents") or item["status"].get("ssh", {}).get("usableNodes"):
+        return "now"
+    seconds = seconds_since(item["status"].get("lastSeen"), now)
+    return "not yet" if seconds is None else f"{human_duration(seconds)} ago"
+
+
+def _round_trip(item: Object, _now: float) -> Cell:
+    value = item["status"].get("roundTripMilliseconds")
+    return "" if value is None else f"{value:.1f}ms"
+
+
+def _agents(item: Object, _now: float) -> Cell:
+    """Return how many agents are connected, or how many of its nodes can be used."""
+    if not _is_ssh(item):
+        return str(item["status"].get("agents", 0))
+    ssh = item["status"].get("ssh", {})
+    return f"{ssh.get('usableNodes', 0)}/{len(ssh.get('nodes', ()))}"
+
+
+COLUMNS = (
+    name_column("Name of the cluster."),
+    Column("Enabled", "Whether the cluster may be used.", lambda item, _: item["spec"]["enable"], "boolean"),
+    Column("Available", "Whether an agent is connected, or a node can be used.", _available),
+    Column(
+        "Port",
+        "The cluster's own port on the proxy.",
+        lambda item, _: str(item["spec"]["connection"].get("kubernetesAPIServerPort", "")),
+    ),
+    Column("Version", "Version of the agent.", lambda item, _: item["status"].get("agentVersion", "")),
+    Column("Last seen", "When an agent or a node was last connected.", _last_seen),
+    age_column(),
+    Column("Agents", "How many agents are connected; of nodes, how many of how many.", _agents, priority=1),
+    Column("Round trip", "To an agent or a node and back.", _round_trip, priority=1),
+    Column(
+        "Type", "The way into the cluster.", lambda item, _: item["spec"]["connection"]["type"], priority=1
+    ),
+    Column(
+        "Endpoint",
+        "Where users reach the cluster.",
+        lambda item, _: item["spec"]["connection"].get("kubernetesAPIEndpoint", ""),
+        priority=1,
+    ),
+)

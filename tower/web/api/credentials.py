@@ -1,0 +1,107 @@
+"""The resource `credentials`: what was issued to users and still opens something."""
+
+from __future__ import annotations
+
+from tower.clusters import API_VERSION, timestamp
+from tower.clusters.credentials import Credential, Credentials
+from tower.errors import NotFound
+from tower.kube.status import StatusError
+from tower.store import IStore
+from tower.web.api.clusters import Clock
+from tower.web.api.dispatch import Call
+from tower.web.api.objects import gone, listed
+from tower.web.api.selectors import parse_fields, parse_labels, read_fields
+from tower.web.api.table import Column, Object, age_column, human_duration, name_column, seconds_since, table
+from tower.web.outcome import Outcome, Response
+
+
+class CredentialsApi:
+    """`credentials`: what was issued to users and still opens something; a delete revokes."""
+
+    def __init__(self, store: IStore, credentials: Credentials, clock: Clock) -> None:
+        self._store = store
+        self._credentials = credentials
+        self._clock = clock
+
+    async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.dispatch.ResourceHandler.answer`."""
+        match call.method, below:
+            case (("GET" | "HEAD"), ()):
+                if call.flag("watch"):
+                    raise StatusError(405, "credentials cannot be watched: list them again")
+                return listed(
+                    call, "Credential", self._select(call), CREDENTIAL_COLUMNS, self._clock.seconds()
+                )
+            case (("GET" | "HEAD"), (name,)):
+                item = _credential(self._find(name))
+                if call.table:
+                    return Response.of_json(
+                        table(CREDENTIAL_COLUMNS, [item], self._clock.seconds(), media=call.table)
+                    )
+                return Response.of_json(item)
+            case "DELETE", (name,):
+                self._find(name)
+                await self._credentials.revoke(name)
+                return gone("credentials", name)
+            case _, (() | (_,)):
+                raise StatusError(405, f"{call.method} is not for credentials")
+        raise StatusError(404, "the server could not find the requested resource")
+
+    def _select(self, call: Call) -> list[Object]:
+        fields = parse_fields(call.query.get("fieldSelector", ""), _CREDENTIAL_FIELDS)
+        labels = parse_labels(call.query.get("labelSelector", ""))
+        now = self._clock.seconds()
+        names = sorted(self._store.snapshot("credentials"))
+        found = [self._credentials.get(name) for name in names]
+        valid = [credential for credential in found if credential is not None and credential.valid(now)]
+        items = [_credential(credential) for credential in sorted(valid, key=lambda one: one.issued)]
+        return [
+            item
+            for item in items
+            if all(holds(read_fields(item, _CREDENTIAL_FIELDS)) for holds in fields)
+            and all(holds({}) for holds in labels)
+        ]
+
+    def _find(self, name: str) -> Credential:
+        credential = self._credentials.get(name)
+        if credential is None or not credential.valid(self._clock.seconds()):
+            raise NotFound(f"there is no credential {name}: 'tower credential list' shows those there are")
+        return credential
+
+
+_CREDENTIAL_FIELDS = {
+    "metadata.name": lambda item: str(item["metadata"]["name"]),
+    "spec.cluster": lambda item: str(item["spec"]["cluster"]),
+    "spec.user": lambda item: str(item["spec"]["user"]),
+}
+
+
+def _credential(credential: Credential) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Credential",
+        "metadata": {"name": credential.id, "creationTimestamp": timestamp(credential.issued)},
+        "spec": {
+            "cluster": credential.cluster,
+            "user": credential.user,
+            "groups": list(credential.groups),
+            "auth": credential.kind,
+            "expirationTimestamp": timestamp(credential.expires),
+        },
+    }
+
+
+def _expires(item: Object, now: float) -> str:
+    left = -(seconds_since(item["spec"]["expirationTimestamp"], now) or 0)
+    return f"{item['spec']['expirationTimestamp']} ({human_duration(left)} left)"
+
+
+CREDENTIAL_COLUMNS = (
+    name_column("Names the credential; no secret."),
+    Column("Cluster", "What it opens.", lambda item, _: item["spec"]["cluster"] or "(Tower's API)"),
+    Column("User", "Whose it is.", lambda item, _: item["spec"]["user"]),
+    Column("Groups", "Groups of the user.", lambda item, _: ",".join(item["spec"]["groups"])),
+    Column("Auth", "What is shown: a certificate or a token.", lambda item, _: item["spec"]["auth"]),
+    Column("Expires", "When it ends.", _expires),
+    age_column(),
+)

@@ -1,0 +1,225 @@
+"""Tower's own API, as kubectl and the `tower` command use it.
+
+`Api` takes a request apart, finds the resource, and answers; who may ask was settled by the chain before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+import yaml
+from attrs import field, frozen
+from twisted.internet.defer import Deferred, succeed
+
+from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
+from tower.escaping import json_text
+from tower.kube.accept import choose
+from tower.kube.status import StatusError
+from tower.store.records import Expired, StoreFailed
+from tower.web.api import discovery, openapi
+from tower.web.api.selectors import BadSelector
+from tower.web.api.table import TABLES
+from tower.web.gateway.request import Request
+from tower.web.outcome import Outcome, Response
+
+#: Longest body that is read as YAML, B: it takes a hundred times as long as JSON.
+YAML_LIMIT = 64 * 1024
+
+#: Most parameters in a query.
+PARAMETER_LIMIT = 64
+
+
+def _no_body() -> Deferred[bytes]:
+    return succeed(b"")
+
+
+@frozen
+class Call:
+    """A request to the API, taken apart.
+
+    :ivar segments: of the path.
+    :ivar body: reads it.
+    """
+
+    method: str
+    segments: tuple[str, ...]
+    query: Mapping[str, str] = field(factory=dict)
+    accept: str = ""
+    content_type: str = ""
+    body: Callable[[], Deferred[bytes]] = field(default=_no_body, repr=False)
+
+    @property
+    def table(self) -> str:
+        """The media type of the table that is wanted, or empty for the objects themselves."""
+        media = choose(self.accept, [discovery.JSON, *TABLES])
+        return media if media in TABLES else ""
+
+    @property
+    def include(self) -> str:
+        """What the rows of that table shall carry of their objects."""
+        return self.query.get("includeObject", "Metadata")
+
+    def flag(self, name: str) -> bool:
+        """Return a parameter that is true or false; given without a value it is true."""
+        value = self.query.get(name)
+        return value is not None and value.lower() not in ("false", "0")
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing shall be changed.
+
+        :raise Refusal: the parameter has another value than there is.
+        """
+        value = self.query.get("dryRun", "")
+        if value not in ("", "All"):
+            raise StatusError(422, f"dryRun: {value!r}: must be All, or left out")
+        return value == "All"
+
+    async def read(self) -> dict[str, Any]:
+        """Return the object in the body, which may be empty.
+
+        :raise Refusal: it is none, or comes in a form we cannot read.
+        """
+        raw = await self.body()
+        if not raw.strip():
+            return {}
+        media = self.content_type.partition(";")[0].strip().lower()
+        try:
+            if media in ("application/yaml", "text/yaml", "application/x-yaml"):
+                if len(raw) > YAML_LIMIT:
+                    raise StatusError(413, f"the body is longer than {YAML_LIMIT} B: send so much as JSON")
+                value = yaml.safe_load(raw)
+            elif media in ("application/json", "application/merge-patch+json"):
+                value = json.loads(raw)
+            else:
+                # browsers send other types, or none, to any site, with the user's certificate
+                raise StatusError(
+                    415, f"the body comes as {media or 'no type'}: send application/json or application/yaml"
+                )
+        except (ValueError, yaml.YAMLError, RecursionError) as e:
+            raise StatusError(400, "the body cannot be read: it is no JSON or YAML object") from e
+        if not isinstance(value, dict):
+            raise StatusError(400, "the body is no object")
+        return value
+
+
+class ResourceHandler(Protocol):
+    """What is below one plural name of the API."""
+
+    async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
+        """Return the answer to *call*.
+
+        :param below: what follows the plural name in the path.
+        :raise TowerError: there is none.
+        """
+
+
+class Api:
+    """:param resources: what there is, by plural name."""
+
+    def __init__(self, resources: Mapping[str, ResourceHandler]) -> None:
+        self._resources = resources
+
+    def __call__(self, request: Request) -> Deferred[Outcome]:
+        """Return the answer to *request*."""
+        return Deferred.fromCoroutine(self.answer(call_of(request)))
+
+    async def answer(self, call: Call) -> Outcome:
+        """Return the answer to *call*.
+
+        :raise Refusal: there is none; every error of Tower's comes out as one.
+        """
+        match call.segments:
+            case ("apis", discovery.GROUP, discovery.VERSION, plural, *below) if plural in self._resources:
+                return await self._resource(plural, call, tuple(below))
+        document = _document(call)
+        if call.method not in ("GET", "HEAD"):
+            raise StatusError(405, f"{call.method} is not for this path")
+        return document
+
+    async def _resource(self, plural: str, call: Call, below: tuple[str, ...]) -> Outcome:
+        try:
+            return await self._resources[plural].answer(call, below)
+        except TowerError as e:
+            raise _refusal(e, below[1] if len(below) > 2 else plural, below[0] if below else "") from e
+
+
+def _refusal(error: TowerError, kind: str, name: str) -> TowerError:
+    """Return *error* with what it is about, as clients of Kubernetes look for it."""
+    details = {"name": name, "group": discovery.GROUP, "kind": kind}
+    match error:
+        case StatusError():
+            return error
+        case BadSelector():
+            return StatusError(400, str(error))
+        case Expired():
+            return StatusError(410, str(error), reason="Expired")
+        case StoreFailed():
+            return StatusError(503, str(error), details=details)
+        case NotFound():
+            return StatusError(404, str(error), details=details)
+        case AlreadyExists():
+            return StatusError(409, str(error), reason="AlreadyExists", details=details)
+        case Conflict():
+            return StatusError(409, str(error), details=details)
+        case Invalid():
+            return StatusError(422, str(error), details=details)
+    return error
+
+
+def call_of(request: Request) -> Call:
+    """Return *request*, whose path is plain, taken apart.
+
+    :raise Refusal: its query is none.
+    """
+    path = request.path.decode("ascii").removesuffix("/")
+    try:
+        pairs = parse_qsl(
+            request.query.decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=PARAMETER_LIMIT,
+            errors="strict",
+        )
+    except ValueError as e:
+        raise StatusError(400, f"the query cannot be read: {e}") from e
+
+    def header(name: bytes) -> str:
+        return (request.fields.get(name) or b"").decode("latin-1")
+
+    return Call(
+        request.method.decode("ascii"),
+        tuple(path.split("/")[1:]),
+        dict(reversed(pairs)),  # of several values the first counts, as in Go
+        header(b"accept"),
+        header(b"content-type"),
+        request.body,
+    )
+
+
+def _document(call: Call) -> Response:
+    """Return what the API says about itself."""
+    match call.segments:
+        case ("api",):
+            return _negotiated(*discovery.api_versions(call.accept))
+        case ("apis",):
+            return _negotiated(*discovery.api_groups(call.accept))
+        case ("apis", discovery.GROUP):
+            return Response.of_json(discovery.api_group())
+        case ("apis", discovery.GROUP, discovery.VERSION):
+            return Response.of_json(discovery.api_resources())
+        case ("openapi", "v2"):
+            media, body = openapi.version_two(call.accept)
+            return Response(200, body, ((b"Content-Type", media.encode("ascii")),))
+        case ("openapi", "v3"):
+            return Response.of_json(openapi.index())
+        case ("openapi", "v3", *group) if "/".join(group) == openapi.GROUP_KEY:
+            return Response.of_json(openapi.group_document())
+    raise StatusError(404, "the server could not find the requested resource")
+
+
+def _negotiated(media: str, value: dict[str, Any]) -> Response:
+    body = json_text(value, separators=(",", ":")).encode()
+    return Response(200, body, ((b"Content-Type", media.encode("ascii")), (b"Vary", b"Accept")))

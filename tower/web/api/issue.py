@@ -1,0 +1,140 @@
+"""The resources that let others in: join tokens for agents, kubeconfigs for users and administrators."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from tower.clusters import Cluster, timestamp
+from tower.errors import Invalid
+from tower.options.values import parse_duration
+from tower.web.api.dispatch import Call
+from tower.web.api.issuer import Auth, Grant, Issuer, Via
+from tower.web.api.objects import created, posted
+from tower.web.outcome import Outcome, Response
+
+DEFAULT_TOKEN_TTL = 3600.0  # s
+
+
+class JoinTokensApi:
+    """`clusters/<name>/jointokens`: a post makes one, and only its answer ever shows it."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
+
+    async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.clusters.Below`."""
+        spec = await posted(call, below, "JoinToken", {"ttl", "uses", "protocol", "token"})
+        if _choice(spec, "protocol", ("v2", "v1")) == "v1":
+            return await self._v1(cluster, spec)
+        _without(spec, ("token",), "only agents of v1 bring tokens of their own: add protocol v1")
+        uses = spec.get("uses", 1)
+        if isinstance(uses, bool) or not isinstance(uses, int):
+            raise Invalid(f"spec.uses: {uses!r}: must be a number from 1 on")
+        ttl = _ttl(spec)
+        invitation = await self._issuer.invitation(
+            cluster.name, DEFAULT_TOKEN_TTL if ttl is None else ttl, uses
+        )
+        return created(
+            "JoinToken",
+            cluster.name,
+            {
+                "token": invitation.token,
+                "proxyServer": invitation.server,
+                "hostKeys": list(invitation.host_keys),
+                "caHash": invitation.ca_hash,
+                "expirationTimestamp": timestamp(invitation.expires),
+            },
+        )
+
+    async def _v1(self, cluster: Cluster, spec: dict[str, Any]) -> Outcome:
+        _without(spec, ("ttl", "uses"), "tokens of v1 have no end: old agents never get another one")
+        token = spec.get("token")
+        if token is not None and not isinstance(token, str):
+            raise Invalid("spec.token: must be a string")
+        invitation = await self._issuer.v1_invitation(cluster.name, token)
+        return created(
+            "JoinToken",
+            cluster.name,
+            {
+                "token": invitation.token,
+                "agent": invitation.id,
+                "proxyServer": invitation.server,
+                "secureProxyServer": invitation.secure_server,
+                "certificateAuthority": invitation.ca_pem.decode("ascii"),
+            },
+        )
+
+
+class KubeconfigsApi:
+    """`clusters/<name>/kubeconfigs`: a post issues a credential, and only its answer ever shows it."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
+
+    async def answer(self, call: Call, cluster: Cluster, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.clusters.Below`."""
+        spec = await posted(call, below, "Kubeconfig", {"user", "groups", "ttl", "via", "auth"})
+        groups = spec.get("groups", [])
+        if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+            raise Invalid("spec.groups: must be a list of names")
+        via = cast(Via, _choice(spec, "via", ("front-door", "port")))
+        grant = await self._issuer.kubeconfig(cluster.name, _user(spec), groups, _ttl(spec), via, _auth(spec))
+        return _granted(grant, cluster.name)
+
+
+class AdminKubeconfigsApi:
+    """`kubeconfigs`: a post issues a credential for Tower's own API, and only its answer ever shows it."""
+
+    def __init__(self, issuer: Issuer) -> None:
+        self._issuer = issuer
+
+    async def answer(self, call: Call, below: tuple[str, ...]) -> Outcome:
+        """See `tower.web.api.dispatch.ResourceHandler.answer`."""
+        spec = await posted(call, below, "Kubeconfig", {"user", "ttl", "auth"})
+        return _granted(await self._issuer.admin_kubeconfig(_user(spec), _ttl(spec), _auth(spec)), "tower")
+
+
+def _granted(grant: Grant, name: str) -> Response:
+    return created(
+        "Kubeconfig",
+        name,
+        {
+            "kubeconfig": grant.text,
+            "credential": grant.credential.id,
+            "expirationTimestamp": timestamp(grant.credential.expires),
+        },
+    )
+
+
+def _user(spec: dict[str, Any]) -> str:
+    user = spec.get("user")
+    if not isinstance(user, str) or not user:
+        raise Invalid("spec.user: required: who the kubeconfig is for")
+    return user
+
+
+def _auth(spec: dict[str, Any]) -> Auth:
+    return cast(Auth, _choice(spec, "auth", ("cert", "token")))
+
+
+def _ttl(spec: dict[str, Any]) -> float | None:
+    text = spec.get("ttl")
+    if text is None:
+        return None
+    try:
+        return parse_duration(text if isinstance(text, str) else "")
+    except ValueError as e:
+        raise Invalid(f"ttl {text!r} {e}") from e
+
+
+def _without(spec: dict[str, Any], keys: tuple[str, ...], why: str) -> None:
+    for key in keys:
+        if spec.get(key) is not None:
+            raise Invalid(f"spec.{key}: not for these agents: {why}")
+
+
+def _choice(spec: dict[str, Any], key: str, choices: tuple[str, ...]) -> str:
+    value = spec.get(key, choices[0])
+    if value not in choices:
+        raise Invalid(f"spec.{key}: {value!r}: must be {' or '.join(choices)}")
+    return str(value)

@@ -1,0 +1,269 @@
+"""What lets others in: kubeconfigs for users, and what an agent needs in order to join."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+from attrs import field, frozen
+from twisted.internet.interfaces import IReactorTime
+
+from tower.clusters import Cluster, Clusters
+from tower.clusters.credentials import ADMINS, Credential, Credentials
+from tower.clusters.join_tokens import MAX_TTL, JoinTokens
+from tower.clusters.v1_tokens import V1Tokens, id_of_token
+from tower.errors import ConfigurationError, Invalid
+from tower.kube.kubeconfig import kubeconfig
+from tower.net.addresses import is_wildcard, join_address
+from tower.options import public_host
+from tower.options.values import format_duration
+from tower.trust.pki import Authority
+from tower.web.access.authentication import check_grant
+
+#: How long a kubeconfig works if nobody says otherwise, s; less where the proxy allows less.
+DEFAULT_TTL = 8 * 3600.0
+
+Via: TypeAlias = Literal["front-door", "port"]
+Auth: TypeAlias = Literal["cert", "token"]
+
+
+class Serves(Protocol):
+    """What is needed of the authority that signs what we serve."""
+
+    @property
+    def pem(self) -> bytes:
+        """Its certificates."""
+
+    @property
+    def hash(self) -> str:
+        """What pins it."""
+
+
+@frozen
+class Published:
+    """Where others reach this proxy.
+
+    :ivar host: `--host`.
+    :ivar address: `--publish-service-address`.
+    :ivar secure_port: the front door's.
+    :ivar plain_port: the one without TLS, for agents.
+    """
+
+    host: str
+    address: str | None
+    secure_port: int
+    plain_port: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it was said how others reach this proxy."""
+        return bool(self.address) or not is_wildcard(self.host)
+
+    def authority(self, port: int | None = None) -> str:
+        """Return host and port of the front door, or of another *port*.
+
+        :raise Invalid: nobody said how others reach us; names the flag.
+        """
+        try:
+            host = public_host(self.host, self.address)
+        except ConfigurationError as e:
+            raise Invalid(str(e)) from e
+        return join_address(host, port or self.secure_port)
+
+    def cluster_url(self, name: str) -> str:
+        """Return the URL of a cluster on the front door."""
+        return f"https://{self.authority()}/clusters/{name}"
+
+
+@frozen
+class Grant:
+    """A kubeconfig that was made.
+
+    :ivar text: the file.
+    """
+
+    credential: Credential
+    text: str = field(repr=False)
+
+
+@frozen
+class Invitation:
+    """What an agent needs in order to join.
+
+    :ivar server: URL of the agent endpoint.
+    :ivar host_keys: fingerprints that the proxy proves itself by, `SHA256:…`.
+    :ivar ca_hash: pins the authority behind *server*'s certificate, `sha256:…`.
+    :ivar expires: when the token ends, s since the epoch.
+    """
+
+    token: str = field(repr=False)
+    server: str
+    host_keys: Sequence[str]
+    ca_hash: str
+    expires: float
+
+
+@frozen
+class V1Invitation:
+    """What agents of ``kubesphere-v1`` need in order to join.
+
+    :ivar token: it has no end.
+    :ivar id: names the token.
+    :ivar server: URL of the agent endpoint without TLS, which works with nothing else.
+    :ivar secure_server: of the one with TLS; such agents verify its certificate by the CAs of their system.
+    :ivar ca_pem: the authority behind that certificate, where the system does not have it.
+    """
+
+    token: str = field(repr=False)
+    id: str
+    server: str
+    secure_server: str
+    ca_pem: bytes
+
+
+class Issuer:
+    """Issues.
+
+    :param v1_tokens: None where agents of ``kubesphere-v1`` are not let in.
+    :param users: signs users' certificates.
+    :param serving: signs the front door's.
+    :param host_keys: returns the fingerprints of our SSH host keys, the one in use first.
+    :param clock: its ``seconds()`` count from the epoch, as the reactor's do.
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        credentials: Credentials,
+        tokens: JoinTokens,
+        v1_tokens: V1Tokens | None,
+        users: Authority,
+        serving: Serves,
+        host_keys: Callable[[], Sequence[str]],
+        published: Published,
+        clock: IReactorTime,
+    ) -> None:
+        self.published = published
+        self._clusters = clusters
+        self._credentials = credentials
+        self._tokens = tokens
+        self._v1_tokens = v1_tokens
+        self._users = users
+        self._serving = serving
+        self._host_keys = host_keys
+        self._clock = clock
+
+    async def invitation(self, name: str, ttl: float, uses: int) -> Invitation:
+        """Return what lets *uses* agents join a cluster within *ttl* s.
+
+        :raise TowerError: the cluster is not there, or a value makes no sense.
+        """
+        self._require_agents(name)
+        _check_ttl(ttl, MAX_TTL, "join tokens live")
+        server = f"wss://{self.published.authority()}"
+        expires = self._clock.seconds() + ttl
+        token = await self._tokens.mint(name, ttl, uses)
+        return Invitation(token, server, list(self._host_keys()), self._serving.hash, expires)
+
+    async def v1_invitation(self, name: str, token: str | None = None) -> V1Invitation:
+        """Return what lets agents of ``kubesphere-v1`` join a cluster.
+
+        :param token: one that they have already; None makes a new one.
+        :raise TowerError: the cluster is not there, or a value makes no sense.
+        """
+        self._require_agents(name)
+        if self._v1_tokens is None:
+            raise Invalid("the proxy runs with --require-v2: no agent of kubesphere-v1 is let in")
+        published = self.published
+        server = f"http://{published.authority(published.plain_port)}"
+        token = await self._v1_tokens.mint(name, token)
+        return V1Invitation(
+            token, id_of_token(token), server, f"https://{published.authority()}", self._serving.pem
+        )
+
+    async def kubeconfig(
+        self,
+        name: str,
+        user: str,
+        groups: Sequence[str],
+        ttl: float | None = None,
+        via: Via = "front-door",
+        auth: Auth = "cert",
+    ) -> Grant:
+        """Return a kubeconfig for one user of one cluster.
+
+        :param ttl: how long it works, s; None: `DEFAULT_TTL`, or the most that is allowed.
+        :raise TowerError: the cluster is not there, or a value makes no sense.
+        """
+        cluster = self._clusters.require(name)
+        allowing = name if cluster.type == "ssh" else ""
+        check_grant(user, groups, cluster.identities, allowing)
+        server = self._server(cluster, via)
+        return await self._grant(cluster, server, user, groups, ttl, auth, by_port=via == "port")
+
+    async def admin_kubeconfig(self, user: str, ttl: float | None = None, auth: Auth = "cert") -> Grant:
+        """Return a kubeconfig for an administrator, that is, for Tower's own API.
+
+        :param ttl: as for `kubeconfig`.
+        :raise TowerError: a value makes no sense.
+        """
+        check_grant(user, ())
+        return await self._grant(None, f"https://{self.published.authority()}", user, [ADMINS], ttl, auth)
+
+    async def _grant(
+        self,
+        cluster: Cluster | None,
+        server: str,
+        user: str,
+        groups: Sequence[str],
+        ttl: float | None,
+        auth: Auth,
+        *,
+        by_port: bool = False,
+    ) -> Grant:
+        name, uid = (cluster.name, cluster.uid) if cluster is not None else ("", "")
+        if ttl is None:
+            ttl = min(DEFAULT_TTL, self._credentials.max_ttl)
+        _check_ttl(ttl, self._credentials.max_ttl, "the proxy's --max-credential-ttl is")
+        certificate, token = None, None
+        if auth == "cert":
+            issued = self._users.client_certificate(user, groups, name, uid, ttl, self._clock.seconds())
+            certificate = (issued.certificate_pem, issued.key_pem)
+            credential = await self._credentials.register_certificate(name, user, groups, ttl, issued.digest)
+        else:
+            credential, token = await self._credentials.issue_token(name, user, groups, ttl)
+        text = kubeconfig(
+            server=server,
+            ca_pem=self._serving.pem,
+            cluster=name,
+            user=user,
+            certificate=certificate,
+            token=token,
+            by_port=by_port,
+        )
+        return Grant(credential, text)
+
+    def _require_agents(self, name: str) -> None:
+        if self._clusters.require(name).type == "ssh":
+            raise Invalid(
+                f"cluster {name} is of type ssh: no agent joins it, as its nodes are reached by SSH; "
+                f"'tower cluster show {name}' shows them"
+            )
+
+    def _server(self, cluster: Cluster, via: Via) -> str:
+        if via == "front-door":
+            return self.published.cluster_url(cluster.name)
+        port = cluster.kubernetes_port if self._clusters.ports is not None else None
+        if port is None:
+            raise Invalid(
+                f"cluster {cluster.name} has no port of its own: the proxy runs with --cluster-ports none; "
+                "use --via front-door"
+            )
+        return f"https://{self.published.authority(port)}"
+
+
+def _check_ttl(ttl: float, limit: float, what: str) -> None:
+    if not 0 < ttl <= limit:
+        raise Invalid(
+            f"ttl {format_duration(ttl)}: must be more than 0; {what} {format_duration(limit)} at most"
+        )

@@ -1,0 +1,68 @@
+"""All of Tower's own API, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.clusters.member_credentials import MemberCredentials
+from tower.clusters.node_status import SSHStatus
+from tower.clusters.v1_tokens import V1Tokens
+from tower.store import IStore
+from tower.tunnels import Tunnels
+from tower.web.api.agents import AgentsApi
+from tower.web.api.clusters import Below, CheckFiles, Clock, ClusterApi
+from tower.web.api.credentials import CredentialsApi
+from tower.web.api.dispatch import Api
+from tower.web.api.issue import AdminKubeconfigsApi, JoinTokensApi, KubeconfigsApi
+from tower.web.api.issuer import Issuer
+from tower.web.api.nodes import HostKeysApi, NodesApi
+
+
+def tower_api(
+    store: IStore,
+    clusters: Clusters,
+    credentials: Credentials,
+    tokens: JoinTokens,
+    v1_tokens: V1Tokens,
+    tunnels: Tunnels,
+    issuer: Issuer,
+    clock: Clock,
+    accesses: MemberCredentials | None = None,
+    ssh_status: Callable[[str], SSHStatus | None] = lambda _: None,
+    *,
+    check_files: CheckFiles,
+) -> Api:
+    """Return the API.
+
+    :param clock: the reactor; its ``seconds()`` count from the epoch.
+    :param accesses: see `ClusterApi`.
+    :param ssh_status: see `ClusterApi`.
+    :param check_files: see `ClusterApi`.
+    """
+    below: dict[str, Below] = {
+        "agents": AgentsApi(tokens, v1_tokens, tunnels, clock),
+        "jointokens": JoinTokensApi(issuer),
+        "kubeconfigs": KubeconfigsApi(issuer),
+        "nodes": NodesApi(ssh_status, clock),
+        "hostkeys": HostKeysApi(store, clock),
+    }
+    return Api(
+        {
+            "clusters": ClusterApi(
+                clusters,
+                tunnels,
+                lambda: store.version,
+                issuer.published,
+                clock,
+                below,
+                accesses=accesses,
+                ssh_status=ssh_status,
+                check_files=check_files,
+            ),
+            "kubeconfigs": AdminKubeconfigsApi(issuer),
+            "credentials": CredentialsApi(store, credentials, clock),
+        }
+    )

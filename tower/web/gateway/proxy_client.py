@@ -1,0 +1,398 @@
+"""Receives the answer of a cluster to one request and passes it to the user; see `tower.web.gateway.relay`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from tower.errors import TowerError, Unauthorized
+from tower.http.bodies import CHUNKED, UNTIL_CLOSE, BadBody, ChunkedBody
+from tower.http.responses import PLAIN, BadResponse, ResponseHead, check_unfinished, rewritten_location
+from tower.kube.status import StatusError
+from tower.net.pipes import Buffer
+from tower.tunnels.targets import KUBERNETES
+from tower.web.gateway.confinement import ACTS_ON_ORIGIN, TRAILERS, confined
+from tower.web.gateway.raw_streams import go_raw
+
+if TYPE_CHECKING:
+    from tower.web.gateway.channel_pool import ClusterUpstream
+    from tower.web.gateway.relay import ProxyClientFactory
+
+# What may be sent again when it met a channel that was just closing (RFC 9110 section 9.2.2; Go's HTTP
+# client does the same).
+_REPEATABLE = frozenset((b"GET", b"HEAD", b"OPTIONS"))
+
+#: Interim answers (1xx) before the final one; whoever sends more will never come to it.
+_MOST_INTERIM = 100
+
+#: What a member's API server did that answers 401 to a request with a credential of its own agent or cluster.
+_UNKNOWN_LENDER = (
+    "refuses the credential with which Tower acts for its users there (401): the administrator has to "
+    "renew it, see 'tower cluster show'"
+)
+
+#: What its kubelet did then: it has its own ways to know who somebody is.
+_UNKNOWN_TO_KUBELET = (
+    "has a kubelet that does not know the credential with which Tower acts for its users there (401): "
+    "kubelets know tokens with --authentication-token-webhook, and certificates by --client-ca-file"
+)
+
+
+class ProxyClient:
+    """Receives the answer to one request from a channel; a `tower.net.pipes.Receiver`.
+
+    To see or change answers, override `handleResponseHead`, `handleResponsePart`, `handleResponseEnd`.
+    """
+
+    __slots__ = (
+        *(
+            "_body_sent",
+            "_chunks",
+            "_head",
+            "_interim",
+            "_keep",
+            "_left",
+            "_over",
+            "_paused",
+            "_reusable",
+            "_scope",
+            "_status",
+            "_uploads",
+        ),
+        *("channel", "factory", "request", "upstream"),
+    )
+
+    def __init__(self, factory: ProxyClientFactory, upstream: ClusterUpstream) -> None:
+        self.factory = factory
+        self.request = request = factory.request
+        self.channel = channel = request.channel
+        self.upstream = upstream
+        self._scope = factory.relay.scope
+        self._head: bytearray | None = None  # what came of an answer's head
+        self._interim = 0  # answers before the final one
+        self._status = 0  # of the final answer, once its head was sent on
+        self._left = 0  # of its body, B; or UNTIL_CLOSE
+        self._chunks: ChunkedBody | None = None
+        # whoever refuses an upgrade may take what follows for the upgraded protocol (CVE-2018-1002105)
+        fields = request.fields
+        self._reusable = not fields.upgrade
+        self._keep = self._reusable and not (fields.close or not request.minor or channel.gateway.stopping)
+        self._uploads = fields.body != 0
+        self._body_sent = self._over = self._paused = False
+
+    # Hooks
+
+    _hooked: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        cls._hooked = True
+
+    def handleResponseHead(self, status: int, head: bytes) -> bytes:
+        """Return what the user gets as the head of the answer, the empty line included."""
+        return head
+
+    def handleResponsePart(self, data: Buffer) -> Buffer:
+        """Return what the user gets for this part of the body, of the same length."""
+        return data
+
+    def handleResponseEnd(self) -> None:
+        """Note that the answer is complete."""
+
+    # The way there
+
+    def begin(self, head: bytes, plain: bool) -> None:
+        """Send the request.
+
+        :param head: in the form that the agent takes.
+        :param plain: as in `tower.web.outcome.Relay`.
+        """
+        request, upstream = self.request, self.upstream
+        pipe = upstream.channel
+        if upstream.rewrite is not None:
+            try:
+                head = upstream.rewrite(head, plain)
+            except StatusError as e:
+                self._refuse(e)
+                return
+        elif plain and self.factory.relay.target == KUBERNETES:
+            self._refuse(_not_lent(self.factory.relay.cluster))
+            return
+        pipe.receiver = self
+        if not request.fields.body:
+            pipe.send(head)
+        else:
+            early, request.early = request.early, b""
+            self._body_sent = bool(early)
+            roomy = pipe.send(head + early)
+            if self.channel.body_pending and not self._over:
+                self.channel.take_body(self._send_body, roomy=roomy)
+        if not upstream.reused:
+            pipe.resume()
+
+    def _refuse(self, error: TowerError) -> None:
+        """Answer with a Status; the channel, on which nothing was sent, serves others."""
+        self._over = True
+        self.factory.client = None
+        relay, upstream = self.factory.relay, self.upstream
+        is_new = not upstream.reused
+        self.factory.pool.give(relay.cluster, relay.target, upstream)
+        if is_new:
+            upstream.channel.resume()
+        self.request.fail(error)
+
+    def _send_body(self, data: Buffer) -> bool:
+        self._body_sent = True
+        return self.upstream.channel.send(data)
+
+    def drained(self) -> None:
+        """Read the request's body again."""
+        self.channel.taker_drained()
+
+    # The way back
+
+    def received(self, data: memoryview) -> None:
+        """Pass on a piece of the answer."""
+        try:
+            if self._status:
+                self._deliver(self.handleResponsePart(data) if self._hooked else data, 0)
+            elif self._head is not None:
+                start = max(len(self._head) - 3, 0)
+                self._head += data
+                self._read_heads(start)
+            elif (
+                self._keep
+                and not (self._uploads and self.channel.body_pending)
+                and (match := PLAIN.match(data)) is not None
+                and not (self._scope and ACTS_ON_ORIGIN.search(data, 0, match.end()))
+            ):
+                self._pass_plain(data, match)
+            else:
+                self._head = bytearray(data)
+                self._read_heads(0)
+        except (BadResponse, BadBody) as e:
+            self._break(f"sent what is no HTTP answer: {e}")
+
+    def _pass_plain(self, data: memoryview, match: re.Match[bytes]) -> None:
+        """Pass on an answer whose head needs no change; mostly the whole answer is here."""
+        code, length = match.groups()
+        if code == b"401" and self._is_lent:
+            self._unknown()
+            return
+        end, request = match.end(), self.request
+        if request.method == b"HEAD" or code == b"304":
+            left = 0
+        elif length is not None:
+            left = int(length)
+        else:
+            left = CHUNKED
+            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
+        self._status = int(code)
+        if end + left != len(data) or self._hooked or left < 0:
+            self._left = left
+            self._deliver_head(self._status, data, end)
+            return
+        request.begun(self._status)
+        channel = self.channel
+        if not channel.connection.send(data):
+            channel.fill()
+        if not self._over:
+            self._finish(in_step=True)
+
+    def _read_heads(self, start: int) -> None:
+        """Read the head of the answer, and interim ones before it."""
+        buffer = self._head
+        assert buffer is not None
+        while not self._over:
+            end = buffer.find(b"\r\n\r\n", start) + 4
+            if end < 4:
+                check_unfinished(buffer)
+                return
+            raw, start = bytes(buffer[:end]), 0
+            del buffer[:end]
+            head = ResponseHead(raw, bodiless=self.request.method == b"HEAD")
+            if self._scope and ACTS_ON_ORIGIN.search(head.lines):
+                head.lines = confined(head.lines, self._scope, self.request.path)
+            if head.code == 101:
+                self._switch(head, bytes(buffer))
+                return
+            if head.code >= 200:
+                self._head = None
+                self._answer(head, bytes(buffer))
+                return
+            self._interim += 1
+            if self._interim > _MOST_INTERIM:
+                raise BadResponse(f"more than {_MOST_INTERIM} interim answers")
+            if self.request.minor and not self.channel.send(head.lines + b"\r\n"):
+                self._pause()
+
+    def _answer(self, head: ResponseHead, rest: bytes) -> None:
+        """Pass on an answer whose head has to be written anew."""
+        if head.code == 401 and self._is_lent:
+            self._unknown()
+            return
+        request = self.request
+        self._reusable = self._reusable and not head.close
+        # whoever answers before he has read the whole body will not read the rest
+        keep = self._keep and not self.channel.body_pending
+        lines, body = head.lines, head.body
+        if body == UNTIL_CLOSE:
+            self._reusable = keep = False
+        elif body == CHUNKED:
+            self._chunks = ChunkedBody(None, TRAILERS if self._scope else None)
+            if not request.minor:
+                lines = lines.removesuffix(b"Transfer-Encoding: chunked\r\n")
+                self._chunks.pieces = []
+        if head.location is not None:
+            lines += b"Location: %b\r\n" % self._location(head.location)
+        self._keep = keep
+        self._left = body
+        self._status = head.code
+        wire = lines + (b"\r\n" if keep else b"Connection: close\r\n\r\n")
+        self._deliver_head(head.code, wire + rest, len(wire))
+
+    def _location(self, location: bytes) -> bytes:
+        """Return *location* as the user has to ask for it."""
+        relay, host = self.factory.relay, self.request.fields.host
+        if relay.target == KUBERNETES:
+            return rewritten_location(location, relay.prefix, host, self.upstream.tunnel.server)
+        if not relay.prefix:
+            return location
+        # it was told our name as its own, and cannot know that TLS is spoken here
+        return rewritten_location(location, relay.prefix, b"", host)
+
+    def _deliver_head(self, status: int, data: Buffer, end: int) -> None:
+        """Pass on *data*: *end* bytes of head, and the beginning of the body."""
+        self.request.begun(status)
+        if self._hooked:
+            head = self.handleResponseHead(status, bytes(data[:end]))
+            data, end = head + bytes(self.handleResponsePart(data[end:])), len(head)
+        self._deliver(data, end)
+
+    def _deliver(self, data: Buffer, start: int) -> None:
+        """Pass on *data*, in which the body goes on at *start*.
+
+        :raise BadBody: nobody can tell where it ends.
+        """
+        size = len(data)
+        chunks, channel = self._chunks, self.channel
+        if chunks is not None:
+            stop = chunks.feed(data, start)
+            if chunks.pieces is not None:
+                data = bytes(data[:start]) + b"".join(chunks.pieces)
+                chunks.pieces.clear()
+        elif self._left == UNTIL_CLOSE:
+            stop = -1
+        elif size - start < self._left:
+            self._left -= size - start
+            stop = -1
+        else:
+            stop = start + self._left
+        if stop < 0:
+            if not channel.connection.send(data):
+                channel.fill()
+                if not self._over:
+                    self._pause()
+            return
+        if not channel.connection.send(data if stop >= len(data) else data[:stop]):
+            channel.fill()
+        if not self._over:
+            self._finish(in_step=stop == size)
+
+    def _finish(self, *, in_step: bool) -> None:
+        """Note that the answer is complete; the channel goes back if nothing else came on it."""
+        self._over = True
+        self.factory.client = None  # no cycles: garbage is counted in requests
+        upstream, request = self.upstream, self.request
+        uploading = self._uploads and self.channel.body_pending
+        if in_step and self._reusable and not (self._paused or uploading):
+            relay = self.factory.relay
+            self.factory.pool.give(relay.cluster, relay.target, upstream)
+        else:
+            upstream.discard()
+        if self._hooked:
+            self.handleResponseEnd()
+        request.finish(keep=self._keep)
+
+    def _switch(self, head: ResponseHead, rest: bytes) -> None:
+        """Go raw, now that the other side said so."""
+        if not self.request.fields.upgrade:
+            raise BadResponse("the answer changes a protocol that nobody asked to change")
+        self._over = True
+        self.factory.client = None
+        self.request.switched()
+        go_raw(self.channel, self.upstream.channel, head.lines + b"\r\n" + rest)
+
+    def _pause(self) -> None:
+        self._paused = True
+        self.upstream.channel.pause()
+
+    def resume(self) -> None:
+        """Read on, now that the user takes bytes again."""
+        if self._paused:
+            self._paused = False
+            self.upstream.channel.resume()
+
+    # Ends
+
+    def ended(self) -> None:
+        """Note that nothing more will come: for some answers that is how they end."""
+        if self._status and self._left == UNTIL_CLOSE and self._chunks is None:
+            self._finish(in_step=False)
+        else:
+            self._lost()
+
+    def closed(self, reason: Exception) -> None:
+        """Note that the channel is gone."""
+        self._lost()
+
+    def _lost(self) -> None:
+        self._over = True
+        self.upstream.discard()
+        self.factory.lost(self)
+
+    @property
+    def _is_lent(self) -> bool:
+        """Whether the request went with a credential that we lent: then nobody else's can be unknown."""
+        relay = self.factory.relay
+        return self.upstream.rewrite is not None and (not relay.plain or relay.target != KUBERNETES)
+
+    def _unknown(self) -> None:
+        """Tell the user that it is not his credential that is not known."""
+        self._break(_UNKNOWN_LENDER if self.factory.relay.target == KUBERNETES else _UNKNOWN_TO_KUBELET)
+
+    def _break(self, what: str) -> None:
+        """Give up on an answer that is of no use.
+
+        :param what: what the cluster did.
+        """
+        self._over = True
+        self.upstream.discard()
+        self.request.fail(StatusError(502, f"cluster {self.factory.relay.cluster} {what}"))
+
+    def abandon(self) -> None:
+        """Let go of a channel whose answer nobody wants: it ends, and with it the request at the far end."""
+        if not self._over:
+            self._over = True
+            self.upstream.discard()
+
+    @property
+    def answering(self) -> bool:
+        """Whether the head of the answer is through."""
+        return self._status != 0
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether the request may be sent again although this channel took its head."""
+        if not self.upstream.reused or self._head is not None or self._status:
+            return False
+        if self.request.fields.body:
+            return not self._body_sent  # nobody acts on a head whose body never came
+        return self.request.method in _REPEATABLE
+
+
+def _not_lent(cluster: str) -> Unauthorized:
+    return Unauthorized(
+        f"no credential was sent, and the agent of cluster {cluster} lends its own to nobody: "
+        "use a kubeconfig made by 'tower kubeconfig CLUSTER --user NAME'",
+        "anonymous",
+    )

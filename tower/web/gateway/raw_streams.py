@@ -1,0 +1,101 @@
+"""Connections that are HTTP no more: upgraded ones, and raw streams to a target of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.kube.status import StatusError
+from tower.net.pipes import Pipe, Splice
+from tower.web.outcome import RawStream
+
+if TYPE_CHECKING:
+    from tower.web.gateway.channel_pool import ClusterUpstream
+    from tower.web.gateway.http_channel import HTTPChannel
+    from tower.web.gateway.request import Request
+
+#: The protocol that ``tower forward`` asks to upgrade to.
+TOWER_STREAM = b"tower-stream"
+
+_SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tower-stream\r\n\r\n"
+
+
+class _UserSplice(Splice):
+    """The user's half of a splice; tells the channel when it is over."""
+
+    def __init__(self, channel: HTTPChannel, pipe: Pipe) -> None:
+        super().__init__(channel.connection, pipe)
+        self._channel = channel
+
+    def closed(self, reason: Exception) -> None:
+        """See `tower.net.pipes.Receiver.closed`."""
+        super().closed(reason)
+        self._channel.forget()
+
+
+def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
+    """Pass bytes both ways between a user and *pipe* from now on.
+
+    :param first: what goes to the user before.
+    """
+    early = channel.release()
+    user = channel.connection
+    there, back = _UserSplice(channel, pipe), Splice(pipe, user)
+    there.other, back.other = back, there
+    user.receiver, pipe.receiver = there, back
+    pipe.pause()
+    if user.send(first):
+        pipe.resume()
+    if not early or pipe.send(early):
+        user.resume()
+
+
+class StreamOpening:
+    """Opens a raw stream for one request."""
+
+    def __init__(self, request: Request, stream: RawStream) -> None:
+        if request.fields.upgrade.lower() != TOWER_STREAM:
+            raise StatusError(
+                426, f"a stream needs the fields Connection: Upgrade and Upgrade: {TOWER_STREAM.decode()}"
+            )
+        if request.fields.body:
+            raise StatusError(400, "a request that changes the protocol has no body", close=True)
+        self._request = request
+        self._stream = stream
+        self._opening: Deferred[ClusterUpstream] | None = None
+
+    def start(self) -> None:
+        """Ask the tunnel."""
+        pool = self._request.channel.gateway.pool
+        opening = self._opening = pool.open(self._stream.cluster, self._stream.target)
+        opening.addCallbacks(self._opened, self._not_opened)
+
+    def _opened(self, upstream: ClusterUpstream) -> None:
+        self._opening = None
+        request = self._request
+        request.switched()
+        go_raw(request.channel, upstream.channel, _SWITCHED)
+
+    def _not_opened(self, failure: Failure) -> None:
+        self._opening = None
+        if not self._request.over:
+            self._request.failed(failure)
+
+    def drained(self) -> None:
+        """Nothing was sent yet."""
+
+    def complete(self) -> None:
+        """There is no body."""
+
+    def abandon(self) -> None:
+        """Let go of the channel when it comes."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+
+    def tick(self, age: int) -> None:
+        """Give up on a tunnel that does not answer."""
+        if age > self._request.channel.gateway.limits.answer:
+            self._request.fail(StatusError(504, f"cluster {self._stream.cluster} did not open the stream"))

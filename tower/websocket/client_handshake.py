@@ -1,0 +1,122 @@
+"""The agent's WebSocket handshake, by Autobahn, on a connection that goes on as something else after it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from autobahn.twisted.websocket import WebSocketClientProtocol
+from autobahn.websocket.types import ConnectingRequest
+from twisted.internet.defer import Deferred
+
+from tower import __version__
+from tower.errors import TowerError
+from tower.net.pipes import Pipe
+from tower.net.proxy_environment import ServerURL
+
+#: Longest head of an answer to the handshake that is read, B.
+LONGEST_ANSWER = 16 * 1024
+
+#: Answers of something in front of the proxy: the proxy itself cannot be asked now.
+_NOT_NOW = frozenset({b"429", b"502", b"503", b"504"})
+
+_STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: [^\r\n]*)?\r\n")
+_QUOTATION = re.compile('[":]')
+
+
+class DialFailed(TowerError):
+    """The proxy was not reached; the text says how far we came."""
+
+
+class NotSpoken(DialFailed):
+    """The server is there, and refuses the WebSocket with the subprotocol that was asked for."""
+
+
+class _QuietAutobahnLog:
+    """In place of Autobahn's log: what goes wrong is told by our own, once and with less ado."""
+
+    def debug(self, *_: Any, **__: Any) -> None:
+        """Say nothing."""
+
+    info = warn = error = debug
+
+
+class ClientSocket(WebSocketClientProtocol):
+    """One handshake.
+
+    :param protocol: the subprotocol to ask for.
+    :param echoed: whether the server has to say that it speaks it; proxies of kubesphere-v1 do not.
+    :ivar done: fires with what came behind it.
+    """
+
+    log = _QuietAutobahnLog()
+
+    def __init__(self, url: ServerURL, pipe: Pipe, protocol: str, *, echoed: bool) -> None:
+        super().__init__()
+        self._url = url
+        self._pipe = pipe
+        self._protocol = protocol
+        self._echoed = echoed
+        self.done: Deferred[bytes] = Deferred(lambda _: pipe.abort())
+
+    def onConnecting(self, transport_details: Any) -> ConnectingRequest:
+        """Say what to ask for."""
+        url = self._url
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        return ConnectingRequest(
+            host=host,
+            port=url.port,
+            resource=url.resource,
+            headers={},
+            useragent=f"tower-agent/{__version__}",
+            protocols=[self._protocol],
+        )
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read the answer, up to a limit; after `onOpen` nothing comes any more."""
+        head = self.data + data
+        status = _STATUS.match(head)
+        if status is not None and status[1] != b"101":
+            self._refused(status[1])
+        elif len(head) > LONGEST_ANSWER and b"\r\n\r\n" not in head:
+            self._settle(DialFailed("answered with a head that does not end"))
+            self._pipe.abort()
+        else:
+            try:
+                super().dataReceived(data)
+            except ValueError:  # Autobahn decodes the whole head, whatever is in it
+                self._settle(DialFailed("answered with a head that is no text"))
+                self._pipe.abort()
+
+    def _refused(self, status: bytes) -> None:
+        """Give up: the server answers, but not with a WebSocket."""
+        kind = DialFailed if status in _NOT_NOW else NotSpoken
+        self._settle(kind(f"answered with HTTP status {status.decode()}, not with {self._protocol}"))
+        self._pipe.abort()
+
+    def onOpen(self) -> None:
+        """Hand over, if it is our protocol."""
+        leftover, self.data = self.data, b""
+        spoken = self.websocket_protocol_in_use
+        if spoken == self._protocol or (spoken is None and not self._echoed):
+            self._settle(leftover)
+        else:
+            self._settle(NotSpoken(f"does not speak {self._protocol}"))
+            self._pipe.abort()
+
+    def onClose(self, wasClean: bool, code: int | None, reason: str | None) -> None:
+        """Give up; what Autobahn quotes of the answer, after a colon or in quotes, is nobody's business."""
+        why = self.wasNotCleanReason or reason or "closed the connection"
+        self._settle(DialFailed(_QUOTATION.split(why, maxsplit=1)[0].strip()))
+
+    def forget(self) -> None:
+        """Hold the connection no longer: Autobahn's objects hold each other until the collector comes."""
+        del self._pipe, self.transport
+
+    def _settle(self, result: bytes | DialFailed) -> None:
+        if self.done.called:
+            return
+        if isinstance(result, bytes):
+            self.done.callback(result)
+        else:
+            self.done.errback(result)

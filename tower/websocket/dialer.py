@@ -1,0 +1,162 @@
+"""The agent's way out: TCP, an HTTP proxy if one is prescribed, TLS, and the WebSocket handshake."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from autobahn.twisted.websocket import WebSocketClientFactory
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from tower.net.connect_proxy import connect_through
+from tower.net.connecting import ConnectFailed, connect
+from tower.net.connection import Connection
+from tower.net.pipe_transport import PipeTransport
+from tower.net.proxy_environment import HTTPProxy, ServerURL
+from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
+from tower.net.tls.connection import TLSConnection
+from tower.websocket.client_handshake import ClientSocket, DialFailed, NotSpoken
+from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
+
+__all__ = ["DialFailed", "Dialer", "NotSpoken"]
+
+#: How long TCP and TLS may take, and after them each answer, s.
+CONNECT_TIMEOUT = 10.0
+ANSWER_TIMEOUT = 10.0
+
+T = TypeVar("T")
+
+
+class _Securing:
+    """The receiver of a connection whose TLS handshake is under way.
+
+    :param closed: called when it is lost.
+    """
+
+    def __init__(self, closed: Callable[[Exception], None]) -> None:
+        self.closed = closed
+
+    def received(self, data: memoryview) -> None:
+        """Never called: the connection is paused."""
+
+    def ended(self) -> None:
+        """Never called: the connection is paused."""
+
+    def drained(self) -> None:
+        """Nothing was sent."""
+
+
+def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) -> Deferred[Connection]:
+    """Begin TLS on what was a plain connection, paused and with nothing left to send."""
+
+    def failed(reason: Exception) -> None:
+        if not done.called:
+            done.errback(ConnectFailed("tls", str(reason)))
+
+    connection = TLSConnection(
+        reactor,
+        plain.detach(),
+        tls,
+        server_side=False,
+        server_hostname=host,
+        on_secure=lambda: done.callback(connection),
+    )
+    done: Deferred[Connection] = Deferred(lambda _: connection.abort())
+    connection.receiver = _Securing(failed)
+    return done
+
+
+class Dialer:
+    """Opens WebSockets to one proxy.
+
+    :param context: verifies the proxy's TLS; None with `ws`, or when *hashes* are to find the CA.
+    :param hashes: of the proxy's CA, see `tower.net.tls.ca_pinning`; the first dial learns it by one more
+        connection.
+    :param connect: `tower.net.connecting.connect`, or what a test has instead.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        url: ServerURL,
+        *,
+        context: ssl.SSLContext | None = None,
+        hashes: Sequence[str] = (),
+        proxy: HTTPProxy | None = None,
+        connect: Callable[..., Deferred[Connection]] = connect,
+    ) -> None:
+        self.url = url
+        self._reactor = reactor
+        self._context = context
+        self._hashes = hashes
+        self._proxy = proxy
+        self._connect = connect
+        self._factory = WebSocketClientFactory(protocols=[TOWER_V2, KUBESPHERE_V1], reactor=reactor)
+        self._factory.setProtocolOptions(
+            openHandshakeTimeout=0,  # ours runs on our own clock
+            maxFramePayloadSize=1,
+            maxMessagePayloadSize=1,
+        )
+
+    async def dial(self, protocol: str = TOWER_V2) -> tuple[Connection, bytes]:
+        """Return a connection, paused, on which the WebSocket is open, and what came behind the handshake.
+
+        :param protocol: the subprotocol, and the only one that is asked for.
+        :raise NotSpoken: the server does not speak it.
+        :raise DialFailed: it is not to be had now.
+        """
+        try:
+            if self.url.secure and self._context is None:
+                self._context = await self._learn()
+            connection = await self._reach(self._context if self.url.secure else None)
+        except ConnectFailed as e:
+            if e.kind == "tls" and self._hashes:
+                self._context = None  # it may have another CA by now, of which we have the hash too
+            raise DialFailed(f"cannot reach {self.url}: {e}") from e
+        except (ChainUnknown, NotThePinnedCA, DialFailed) as e:
+            raise DialFailed(f"cannot reach {self.url}: {e}") from e
+        return connection, await self._shake_hands(connection, protocol)
+
+    async def _learn(self) -> ssl.SSLContext:
+        """Find the proxy's CA by its hash."""
+        connection = await self._reach(None)
+        reader = ChainReader(connection, self.url.host)
+        reader.start()
+        chain = await self._within(reader.chain, "the proxy did not answer the TLS handshake")
+        return pinned_context(find_authority(chain, self._hashes))
+
+    async def _reach(self, tls: ssl.SSLContext | None) -> Connection:
+        """Connect, through the HTTP proxy if there is one, with *tls* if given."""
+        url, proxy = self.url, self._proxy
+        if proxy is None:
+            return await self._connect(
+                self._reactor, url.host, url.port, tls=tls, server_hostname=url.host, timeout=CONNECT_TIMEOUT
+            )
+        connection = await self._connect(self._reactor, proxy.host, proxy.port, timeout=CONNECT_TIMEOUT)
+        await self._within(connect_through(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
+        if tls is None:
+            return connection
+        return await _secured(self._reactor, connection, tls, url.host)
+
+    async def _shake_hands(self, connection: Connection, protocol: str) -> bytes:
+        client = ClientSocket(self.url, connection, protocol, echoed=protocol != KUBESPHERE_V1)
+        client.factory = self._factory
+        transport = PipeTransport(connection, client)
+        transport.start()
+        try:
+            leftover = await self._within(client.done, "it did not answer the WebSocket handshake")
+        except DialFailed as e:
+            raise type(e)(f"cannot open a tunnel to {self.url}: {e}") from e
+        transport.release()
+        client.forget()
+        return leftover
+
+    def _within(self, waiting: Deferred[T], text: str) -> Deferred[T]:
+        """Give *waiting* its time; it is cancelled after that."""
+
+        def too_late(_: object, seconds: float) -> Failure:
+            return Failure(DialFailed(f"{text} in {seconds:g} s"))
+
+        return waiting.addTimeout(ANSWER_TIMEOUT, self._reactor, too_late)
