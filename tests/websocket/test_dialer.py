@@ -13,8 +13,8 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.chains import family, server_context
 from tests.fakes.pipes import FakePipe
-from tests.net.tls.test_ca_pinning import family, server_context
 from tower.member.reconnecting import Backoff
 from tower.net.connect_proxy import LONGEST_HEAD
 from tower.net.connecting import ConnectFailed
