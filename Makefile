@@ -63,9 +63,10 @@ realcluster: $(VENV)/.ready go
 	@tests/integration/realcluster/realcluster build
 
 lint: $(VENV)/.ready
-	$(VENV)/bin/ruff check .
-	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check . tools/check-prose
+	$(VENV)/bin/ruff format --check . tools/check-prose
 	$(VENV)/bin/mypy
+	$(PY) tools/check-prose
 
 format: $(VENV)/.ready
 	$(VENV)/bin/ruff check --fix .
