@@ -10,6 +10,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from twisted.trial import unittest
 
@@ -224,8 +225,10 @@ class ProgramTests(unittest.TestCase):
         directory = self.mktemp()
         os.makedirs(directory)
         os.chdir(directory)
-        environment = dict(os.environ, GIT_DIR=directory)  # no repository: git would ignore trial's directory
-        self.patch(os, "environ", environment)
+        # Without a repository: git would ignore this directory.
+        environment = mock.patch.dict(os.environ, GIT_DIR=os.path.abspath("none"))
+        environment.start()
+        self.addCleanup(environment.stop)
         Path("docs").mkdir()
         Path("docs/a.md").write_text("It zorks the end.\n")
         Path("docs/b.md").write_text("To zork the end, and\nzork\nthe end.\n")
