@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.test_followers import NOW
+from tests.control.bench import NOW
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import MemberCredentials

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from tests.nodes.test_remembered_nodes import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase
+from tests.fakes.node_records import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.nodes.host_key_policy import HostKeyPolicy

@@ -163,11 +163,11 @@ class SSHTunneler(MultiService):
         self._last_install, self._key_error = None, ""
         self._key_lags_since = self._epoch() if self._has_run else None
         self._ensure_key()
-        self._installing.hurry()
+        self._installing.run_soon()
 
     def hurry(self) -> None:
         """List the nodes now, because something else says which there are."""
-        self._syncing.hurry()
+        self._syncing.run_soon()
 
     def stop(self) -> Deferred[None]:
         """List, check and install no more; open connections stay open.  `run` may be called again."""
@@ -196,7 +196,7 @@ class SSHTunneler(MultiService):
 
     async def _sync(self) -> None:
         if self._keypair.changed():
-            self._installing.hurry()
+            self._installing.run_soon()
         assert self._lister is not None
         try:
             nodes = await self._lister()
@@ -215,7 +215,7 @@ class SSHTunneler(MultiService):
         self._last_sync = self._sync_lags_since = self._epoch()
         before, self._listed = self._listed, frozenset(addresses)
         if before is not None and self._listed - before:
-            self._installing.hurry_each(NEWCOMER_PERIOD)  # the newcomers may not have the key
+            self._installing.run_soon_at_most_every(NEWCOMER_PERIOD)  # the newcomers may not have the key
 
     def _ensure_key(self) -> None:
         try:

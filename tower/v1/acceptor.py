@@ -58,7 +58,7 @@ class V1AgentAcceptor:
         return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
 
     def _text_came(self) -> None:
-        self._reception.rejections.tell(
+        self._reception.rejections.log(
             "agents sent text messages",
             "an agent of kubesphere-v1 sends text messages; they are treated as binary ones",
             level=LogLevel.warn,

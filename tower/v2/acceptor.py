@@ -154,7 +154,7 @@ class AgentAcceptor(Service):
         if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
             return
-        self._news.tell(
+        self._news.info(
             "agent of {cluster} connected from {peer}, key {key}, {protocol}; {told}",
             cluster=live.name,
             peer=live.peer,
@@ -167,7 +167,7 @@ class AgentAcceptor(Service):
         self._tunnels.add(live)
 
     def _not_let_in(self, failure: Failure, tunnel: SSHTunnel) -> None:
-        self.rejections.tell(
+        self.rejections.log(
             "agents were not let in",
             "agent at {peer} was not let in: {reason}",
             peer=tunnel.peer,
@@ -177,7 +177,7 @@ class AgentAcceptor(Service):
     def _gone(self, reason: Exception, tunnel: SSHTunnel) -> None:
         live = self._open.pop(tunnel)
         if tunnel.name:
-            self._news.tell(
+            self._news.info(
                 "agent of {cluster} at {peer} is gone: {reason}",
                 cluster=tunnel.name,
                 peer=tunnel.peer,

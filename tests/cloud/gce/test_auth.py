@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.cloud.asking import asking, logged
-from tests.cloud.gce.test_provider import CONFIG, GCETestCase
+from tests.cloud.gce.kit import CONFIG, GCETestCase
 from tests.cloud.standins.gce import ACCOUNT, GCE, PROJECT
 from tests.cloud.standins.rest import Fault, Reply
 from tower.cloud.config.text import ConfigText

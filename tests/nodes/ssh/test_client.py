@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS
 from tests.fakes.receivers import Recorder
+from tests.fakes.ssh_keys import KEYS
 from tests.fakes.ssh_node import EVERY_SIGNATURE, NODE, FarNode, extensions, failure
 from tower.clusters.node import Node
 from tower.conch.transport.ciphers import CIPHERS

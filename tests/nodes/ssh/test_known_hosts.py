@@ -11,7 +11,7 @@ from twisted.conch.ssh.common import NS
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS
+from tests.fakes.ssh_keys import KEYS, key_line
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
 from tower.clusters.node import Node
 from tower.conch.transport.keys import ED25519
@@ -24,11 +24,6 @@ ODD = Node("h1.example.org", 2222)
 SIX = Node("2001:db8::1", 2222)
 ED = KEYS[ED25519]
 OTHER = HOST_KEY.blob
-
-
-def key_line(blob: bytes, kind: bytes = ED25519) -> str:
-    """Return type and key as a file has them."""
-    return f"{kind.decode()} {b64encode(blob).decode()}"
 
 
 def hashed(name: str) -> str:

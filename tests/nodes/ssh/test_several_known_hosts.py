@@ -7,8 +7,8 @@ from pathlib import Path
 from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.ssh_keys import key_line
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
-from tests.nodes.ssh.test_known_hosts import key_line
 from tower.clusters.node import Node
 from tower.conch.transport.keys import ED25519
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyRevoked, HostKeyUnknown
