@@ -23,7 +23,7 @@ from tower.reactor.log_batch import LogBatch, Summary
 from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
-from tower.tunnels.limits import Entrance, TunnelPlaces
+from tower.tunnels.limits import TunnelSlot, TunnelSlots
 from tower.v2.transport import AgentPeer, ServerTransport
 from tower.websocket.frames import FrameReader, FrameWriter
 
@@ -38,7 +38,7 @@ class _Gate:
 
     __slots__ = ("_entrance", "_tokens")
 
-    def __init__(self, tokens: JoinTokens, entrance: Entrance) -> None:
+    def __init__(self, tokens: JoinTokens, entrance: TunnelSlot) -> None:
         self._tokens = tokens
         self._entrance = entrance
 
@@ -90,7 +90,7 @@ class AgentAcceptor(Service):
     ) -> None:
         self._reactor = reactor
         self.wheel = Wheel(reactor)
-        self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
+        self.places = TunnelSlots(self.wheel, per_key=per_key, per_cluster=per_cluster)
         self._news = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
@@ -108,7 +108,7 @@ class AgentAcceptor(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        entrance = Entrance(self.places)
+        entrance = TunnelSlot(self.places)
         gate = _Gate(self._gate, entrance)
         ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
         entrance.attach(ssh)
