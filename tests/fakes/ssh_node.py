@@ -31,7 +31,7 @@ from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_SUCCESS,
 )
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.pipes import Splice
 from tower.nodes.ssh.client_key import ClientKey

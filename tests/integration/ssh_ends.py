@@ -19,7 +19,7 @@ from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.connecting import connect
 from tower.net.connection import Connection

@@ -26,7 +26,7 @@ from tower.conch.transport.packets import BadPacket
 from tower.conch.tunnel.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
 from tower.conch.tunnel.outlet import LARGEST_BACKLOG
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.errors import PeerError, TunnelLost
 from tower.net.connection import Connection, ConnectionEnded
 from tower.websocket.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter

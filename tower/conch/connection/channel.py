@@ -1,8 +1,9 @@
-"""An SSH channel (RFC 4254 section 5) as a pipe: windows, half close, and a bound on everything.
+"""An SSH channel (RFC 4254 section 5) as a pipe: windows, half close, bounded queues.
 
-What comes while the channel is paused waits in the channel, and no credit is given for it: that bounds it by
-the window and stops the sender at the far end.  What cannot be sent for want of window or because the
-tunnel is full waits too, and `Channel.send` says so; a well-behaved sender adds no more until `drained`.
+While the channel is paused, received data waits in it and no credit is granted for it.  That bounds the queue
+by the window and stops the sender at the far end.  Data that cannot be sent, because the window is empty or
+the tunnel is congested, waits too, and `Channel.send` returns False: a well-behaved sender then waits for
+`drained`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tower.net.send_queue import SendQueue
 if TYPE_CHECKING:
     from tower.conch.connection.mux import Mux
 
-#: What was delivered is credited once it is so much; no window that we grant hangs on less, B.
+#: Delivered data is credited from this size on; no window depends on less, B.
 _WORTH_CREDIT = 8 * 1024
 
 
@@ -28,21 +29,21 @@ class ChannelEnded(TowerError):
 
 
 class BadSequence(PeerError):
-    """A message that the peer may not send after what it sent before."""
+    """A message that the peer must not send after its earlier ones."""
 
 
 class Channel:
     """One stream in a tunnel; a `tower.net.pipes.Pipe`.  It starts paused.
 
-    A channel that is closed without `finish` looks to the peer like one that was cut: `Receiver.closed` comes
-    without `Receiver.ended` before it.
+    To the peer, a channel closed without `finish` looks like a cut one: `Receiver.closed` comes without
+    `Receiver.ended` before it.
 
-    :ivar local: our number of it.
-    :ivar remote: the number that the peer has for it.
-    :ivar head: what a message with data for it begins with.
+    :ivar local: our channel number.
+    :ivar remote: the peer's channel number.
+    :ivar head: first bytes of a message with data for it.
     :ivar bytes_in: bytes received.
     :ivar bytes_out: bytes sent.
-    :ivar is_closed: whether nothing more can be sent.
+    :ivar is_waiting: whether it is in the queue of the mux, to send or to call `Receiver.drained`.
     """
 
     __slots__ = (
@@ -87,7 +88,7 @@ class Channel:
         self._window = window
         self.remote = self._out_window = self._longest = self._fits = 0
         self.head = b""
-        self._backlog: SendQueue | None = None  # like the inbox, there only while something is in it
+        self._backlog: SendQueue | None = None  # exists only while it holds data, like the receive queue
         self._inbox: ReceiveQueue | None = None
         self._paused = True
         self._delivering = False
@@ -101,7 +102,7 @@ class Channel:
 
     @property
     def queued(self) -> int:
-        """Bytes accepted by `send` that have not gone yet."""
+        """Bytes accepted by `send` that are not sent yet."""
         return 0 if self._backlog is None else self._backlog.size
 
     @property
@@ -111,22 +112,22 @@ class Channel:
 
     @property
     def close_sent(self) -> bool:
-        """Whether the peer was told that the channel is closed: then it must hear nothing more about it."""
+        """Whether CLOSE was sent: then nothing more must be sent about the channel."""
         return self._close_sent
 
     @property
     def is_large(self) -> bool:
-        """Whether either side lent it much of its memory, and cannot take that back while it is open."""
+        """Whether either side granted it a large window, which cannot be taken back while it is open."""
         return max(self._window.size, self._out_window) > SHARED
 
     @property
     def is_leaving(self) -> bool:
-        """Whether the tunnel that it is in will soon be gone."""
+        """Whether its tunnel is draining."""
         owner = self._mux.owner
         return owner is not None and owner.draining
 
     def opened(self, remote: int, window: int, longest: int) -> None:
-        """Note what the peer granted; called by the mux."""
+        """Store what the peer granted; called by the mux."""
         self.remote, self._out_window, self._longest = remote, window, longest
         self._fits = min(longest, ALWAYS_FITS)
         self.head = data_head(remote)
@@ -146,13 +147,13 @@ class Channel:
         ):
             self._out_window -= size
             self.bytes_out += size
-            sharing, wire = self._sharing, self._wire  # what `Mux.send_data` would do, in one call less
+            sharing, wire = self._sharing, self._wire  # as `Mux.send_data`, with one call less
             if not (sharing.is_mixed or self is sharing.busiest):
                 sharing.notice(self, size)
             wire.send(self.head + size.to_bytes(4, "big") + data)
             if not wire.congested:
                 return True
-            if not self._close_sent:  # else the tunnel was lost under this
+            if not self._close_sent:  # else the tunnel was lost in this call
                 self._wait()
             return False
         return self._send_in_pieces(data, size)
@@ -165,7 +166,7 @@ class Channel:
                 self._out_window -= piece
                 sent += piece
             if self._close_sent:
-                return False  # the tunnel was lost under this
+                return False  # the tunnel was lost in this call
         self.bytes_out += size
         if sent < size:
             if self._backlog is None:
@@ -177,10 +178,10 @@ class Channel:
         return False
 
     def lease(self) -> memoryview | None:
-        """Return where bytes to be sent may be put, or None: then wait for `Receiver.drained`.
+        """Return the buffer for data to send, or None: then wait for `Receiver.drained`.
 
-        The buffer is the process's: fill it, then call `commit` before anything else happens.  After `finish`
-        or `close` there is none, and `Receiver.drained` does not come.
+        The buffer is shared by the process: fill it and call `commit` before anything else.  After `finish`
+        or `close` there is none, and `Receiver.drained` is not called.
         """
         if self._shut:
             return None
@@ -191,7 +192,7 @@ class Channel:
         return self._mux.space[:room]
 
     def commit(self, size: int) -> None:
-        """Send the first *size* bytes of what `lease` returned, if any."""
+        """Send the first *size* bytes of the leased buffer, if any."""
         if not size:
             return
         self._out_window -= size
@@ -199,22 +200,22 @@ class Channel:
         self._mux.commit(self, size)
 
     def _room(self, wanted: int) -> int:
-        """Return how many of *wanted* bytes the next packet may have."""
+        """Return how many of *wanted* bytes fit into the next packet."""
         if self._wire.congested:
             return 0
         return min(wanted, self._out_window, self._longest, self._sharing.largest)
 
     def _wait(self) -> None:
-        """Have `turn` called when the tunnel takes bytes, and `drained` when we do."""
+        """Join the queue of the mux, for `turn` and then `Receiver.drained`."""
         self._wanted = True
         if self._out_window and not self.is_waiting:
             self.is_waiting = True
             self._mux.wait(self)
 
     def turn(self) -> bool:
-        """Send one packet of what is queued; return whether another turn is wanted.
+        """Send one queued packet; return whether to queue the channel again.
 
-        Called by the mux with `is_waiting` unset, so that `drained` may lead to another wait.
+        Called by the mux with `is_waiting` unset, so that `drained` may queue it again.
         """
         backlog = self._backlog
         if backlog is not None:
@@ -222,7 +223,7 @@ class Channel:
             if room := self._room(len(first)):
                 self._mux.send_data(self, first[:room])
                 if self._close_sent:
-                    return False  # the tunnel was lost under this
+                    return False  # the tunnel was lost in this call
                 self._out_window -= room
                 backlog.went(room)
             if backlog.size:
@@ -230,7 +231,7 @@ class Channel:
             self._backlog = None
         if self._closing:
             if self._finishing:
-                self._send_end()  # what was queued went, so this is no cut
+                self._send_end()  # all data was sent, so this is a clean end
             self._send_close(ChannelEnded("closed on our side"))
         elif self._finishing:
             self._send_end()
@@ -242,9 +243,9 @@ class Channel:
         return False
 
     def window_adjusted(self, size: int) -> None:
-        """Note that the peer grants more.
+        """Add to the window that the peer granted.
 
-        :raise BadSequence: that makes more than there can be.
+        :raise BadSequence: the window would exceed 2**32 - 1 bytes.
         """
         if self._out_window + size > LARGEST_WINDOW:
             raise BadSequence(f"a window of more than {LARGEST_WINDOW} B")
@@ -259,8 +260,8 @@ class Channel:
     def data_received(self, data: memoryview) -> None:
         """Deliver *data*, or keep it while paused; called by the mux.
 
-        :raise WindowOverrun: it is more than was granted.
-        :raise BadSequence: the peer said before that it sends no more.
+        :raise WindowOverrun: it exceeds the granted window.
+        :raise BadSequence: the peer already sent EOF.
         """
         if self._peer_ended:
             raise BadSequence("data after the end")
@@ -268,7 +269,7 @@ class Channel:
         self._window.arrived(size)
         self.bytes_in += size
         if self._closing or self._close_sent:
-            self._grant(size)  # nobody wants it, but the peer has to get to its end
+            self._grant(size)  # dropped, but the peer needs credit to reach its end
         elif self._paused or self._inbox is not None:
             if size:
                 if self._inbox is None:
@@ -281,7 +282,7 @@ class Channel:
                 self._credit()
 
     def _credit(self) -> None:
-        """Grant what was delivered; not while the receiver wants a pause: then it has not left us yet."""
+        """Credit delivered data; not while the receiver pauses, since it may still hold the data."""
         size, self._uncredited = self._uncredited, 0
         self._grant(size)
 
@@ -294,7 +295,7 @@ class Channel:
         self._paused = True
 
     def resume(self) -> None:
-        """See `tower.net.pipes.Pipe.resume`; what waited is delivered from within this call."""
+        """See `tower.net.pipes.Pipe.resume`; delivers waiting data before it returns."""
         self._paused = False
         if self._end_reason is not None:
             self._tell_closed(self._end_reason)
@@ -319,7 +320,7 @@ class Channel:
             self._delivering = False
 
     def end_received(self) -> None:
-        """Note the peer's EOF.
+        """Handle the peer's EOF.
 
         :raise BadSequence: it is the second.
         """
@@ -330,7 +331,7 @@ class Channel:
             self._tell_end()
 
     def close_received(self) -> None:
-        """Note the peer's CLOSE: answer it, deliver what waits, then that is the end."""
+        """Handle the peer's CLOSE: answer it and deliver the remaining data."""
         self._peer_closed = self._shut = True
         self._backlog = None
         self._wanted = False
@@ -339,7 +340,7 @@ class Channel:
             self._mux.send_close(self.remote)
         self._mux.forget(self)
         if self._inbox is None:
-            self._paused = False  # nothing is left that could be held back
+            self._paused = False  # no data is left to hold back
         if not self._paused:
             self._tell_end()
 
@@ -369,7 +370,7 @@ class Channel:
                 self._send_close(ChannelEnded("both sides are done"))
 
     def close(self) -> None:
-        """See `tower.net.pipes.Pipe.close`; what has come and was not delivered is dropped."""
+        """See `tower.net.pipes.Pipe.close`; undelivered data is dropped."""
         if self._closing or self._end_reason is not None:
             return
         self._closing = self._shut = True
@@ -386,7 +387,7 @@ class Channel:
         self._send_close(ChannelEnded("aborted on our side"))
 
     def _drop_inbox(self) -> None:
-        """Let the peer get to its end although nobody takes what it sends any more."""
+        """Drop undelivered data, with credit for it: the peer must be able to reach its end."""
         dropped, self._uncredited = self._uncredited, 0
         if self._inbox is not None:
             dropped += self._inbox.size
@@ -400,7 +401,7 @@ class Channel:
         self._tell_closed(reason)
 
     def lost(self, reason: Exception) -> None:
-        """Note that the tunnel is gone."""
+        """Close the channel because the tunnel is lost."""
         self._close_sent = self._peer_closed = self._shut = True
         self._backlog = None
         self._tell_closed(reason)
@@ -409,6 +410,6 @@ class Channel:
         if self._end_reason is None:
             self._end_reason = reason
         self._inbox = None
-        self._window.close()  # not before: what waited for a paused receiver was on loan
+        self._window.close()  # only now: data kept for a paused receiver counted as borrowed
         receiver, self.receiver = self.receiver, NO_RECEIVER
         receiver.closed(reason)
