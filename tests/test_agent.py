@@ -14,25 +14,11 @@ from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.net.tls.test_ca_pinning import family, pem
-from tests.trust.test_authorities import PUBLISHED
+from tests.fakes.agent_options import FINGERPRINT, JOIN, Unresolving, line
+from tests.fakes.certificates import PUBLISHED
+from tests.fakes.chains import family, pem
 from tower.agent import REFRESH, Agent, Hangup, Options, makeService
 from tower.tunnels.targets import Target
-
-FINGERPRINT = "SHA256:" + "A" * 43
-CA_HASH = "sha256:" + "0" * 64
-JOIN = {
-    "name": "alpha",
-    "proxy-server": "wss://tower.example:8443",
-    "host-key": FINGERPRINT,
-    "ca-hash": CA_HASH,
-}
-
-
-def line(**changes: str | None) -> list[str]:
-    """Return the arguments of the join line, with some changed or left out."""
-    words = {**JOIN, **{name.replace("_", "-"): value for name, value in changes.items()}}
-    return [f"--{name}={value}" for name, value in words.items() if value is not None]
 
 
 def parsed(*arguments: str, environ: dict[str, str] | None = None, **changes: str | None) -> Options:
@@ -333,13 +319,6 @@ class AgentTests(SynchronousTestCase):
         text = self.ends("--health-address=127.0.0.1:8081")
         self.assertIn("8081", text)
         self.assertIn("in use", text)
-
-
-class Unresolving:
-    """A name resolver that never answers."""
-
-    def resolveHostName(self, receiver: object, name: str, *_: object) -> None:
-        """Say nothing."""
 
 
 class FakeReactor:

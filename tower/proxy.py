@@ -34,7 +34,7 @@ from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeServices
-from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
+from tower.nodes.clusters import REPORT_PERIOD, CREDENTIAL_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import OptionError, one_line, one_line_errors
@@ -243,8 +243,8 @@ class Proxy(MultiService):
             *gateways.services(reactor),
             *self._ports,
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, LOOK_PERIOD, self._nodes.look),
-            periodic(reactor, TRY_PERIOD, self._nodes.try_credentials),
+            periodic(reactor, REPORT_PERIOD, self._nodes.look),
+            periodic(reactor, CREDENTIAL_PERIOD, self._nodes.try_credentials),
             periodic(reactor, LOOK, self._admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, self._trust.serving.renew),
             periodic(reactor, PURGE, records.purge),

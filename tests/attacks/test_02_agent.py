@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import re
 import shutil
-import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,78 +16,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.attacks.head_server import BOOTSTRAPPERS, NAMES, HeadServer
 from tests.integration.harness import PATIENT
 from tests.integration.member import member
+from tests.integration.opening import opening
 from tests.integration.programs import LOOPBACK, Program, script
 from tests.integration.raw_peer import CONFIRM, DATA, END, RawPeer, RawProxy
-from tests.integration.test_hostile_proxy import opening
-from tests.integration.threaded import ThreadedServer
 
 CLUSTER = "alpha"
-BOOTSTRAPPERS = "system:bootstrappers:kubeadm:default-node-token"
 
-#: What the attack used, and what is like it.
-NAMES = (
-    BOOTSTRAPPERS,
-    "system:cluster-admins",
-    "system:admin",
-    "kubeadm:cluster-admins",
-    "system:anything",
-    "system:masters",
-    "system:node:n1",
-    "system:serviceaccounts",
-    "system:unauthenticated",
-    "kube:admin",
-    "clusterAdmin",
-)
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-
-
-class HeadServer(ThreadedServer):
-    """An API server that says yes to everything.
-
-    :ivar heads: of the requests that came, as they came.
-    """
-
-    def __init__(self) -> None:
-        self.heads: list[bytes] = []
-        super().__init__()
-
-    def identities(self) -> list[list[str]]:
-        """Return the lines that say who asks, of each request since the last call."""
-        heads, self.heads = self.heads, []
-        return [
-            [line for line in head.decode().split("\r\n") if line.startswith("Impersonate-")]
-            for head in heads
-        ]
-
-    def kubeconfig(self, folder: Path) -> Path:
-        """Return a kubeconfig that leads here, without a credential."""
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "it", "cluster": {"server": f"http://{LOOPBACK}:{self.port}"}}],
-            "users": [{"name": "agent", "user": {}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "agent"}}],
-            "current-context": "it",
-        }
-        path = folder / "member.kubeconfig"
-        path.write_text(json.dumps(config))
-        return path
-
-    def serve(self, connection: socket.socket) -> None:
-        """See `ThreadedServer.serve`."""
-        with connection, connection.makefile("rb") as stream, contextlib.suppress(OSError):
-            head = b""
-            while line := stream.readline():
-                head += line
-                if line == b"\r\n":
-                    if (
-                        b"\r\nImpersonate-User: " in head
-                    ):  # else it is the proxy's own, about the server's health
-                        self.heads.append(head)
-                    head = b""
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 class HostileProxyTestCase(SynchronousTestCase):

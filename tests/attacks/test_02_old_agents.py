@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.attacks.test_02_agent import NAMES
+from tests.attacks.head_server import NAMES
 from tests.holes.case import OldAgentTestCase
 from tests.holes.towerkit import AGENT_TOKEN, done, status_of
 from tower.kube.status import StatusError

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from contextlib import closing
 
-from tests.attacks.test_02_agent import NAMES, HeadServer
+from tests.attacks.head_server import NAMES, HeadServer
 from tests.integration.harness import TowerTestCase
 from tests.integration.node_fleet_kit import CLUSTER as NODES
 from tests.integration.node_fleet_kit import NodeFleet, message, wait_until_up

@@ -12,12 +12,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
+from tests.fakes.relay import api_server, passed, request
 from tests.integration.backends import Backend
 from tests.integration.harness import PATIENT
+from tests.integration.opening import REQUEST, opening
 from tests.integration.programs import LOOPBACK, Program, script, wait_for
 from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, REFUSE, RawPeer, RawProxy, number
-from tests.integration.test_hostile_proxy import REQUEST, opening
-from tests.member.test_apiserver_relay import api_server, passed, request
 from tower.kube.head_policy import HeadPolicy
 from tower.member.apiserver_relay import AgentEnd
 from tower.member.unfinished_heads import CAPACITY, PATIENCE, UNUSED, Unfinished

@@ -12,11 +12,11 @@ from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
 from tests.attacks.case import AttackTestCase
+from tests.integration.fleet import FLEET, arguments_for
 from tests.integration.harness import PATIENT
 from tests.integration.programs import Program, script, wait_for
 from tests.integration.raw_peer import Gone, RawPeer, agent_peer
 from tests.integration.relay import Relay
-from tests.integration.test_cuts import FLEET, arguments_for
 from tower.conch.transport.keys import load_or_create
 from tower.trust.statedir import StateDir
 

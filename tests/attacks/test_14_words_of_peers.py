@@ -13,8 +13,11 @@ from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.attacks.cleanliness import WORSE, unfit
-from tests.integration import harness, test_hostile_agent, test_hostile_proxy
+from tests.integration import harness
+from tests.integration.asking import Asking
 from tests.integration.backends import Backend
+from tests.integration.hostile_agent import HostileAgentTestCase
+from tests.integration.hostile_proxy import HostileProxyTestCase
 from tests.integration.programs import wait_for
 from tests.integration.raw_peer import DISCONNECT, OPEN, REFUSE, Gone, RawPeer, agent_peer, number
 from tests.integration.threaded import ThreadedServer
@@ -47,7 +50,7 @@ class WordsTestCase(SynchronousTestCase):
         self.assertNotIn("x" * LONGEST_SAID, text)
 
 
-class AgentTests(test_hostile_agent.HostileAgentTestCase, WordsTestCase):
+class AgentTests(HostileAgentTestCase, WordsTestCase):
     """An agent's words."""
 
     def test_refusal(self) -> None:
@@ -56,7 +59,7 @@ class AgentTests(test_hostile_agent.HostileAgentTestCase, WordsTestCase):
         for code, status in codes.items():
             peer = self.bench.peer()
             self.addCleanup(peer.close)
-            asking = test_hostile_agent.Asking(self.bench.victim)
+            asking = Asking(self.bench.victim)
             self.addCleanup(asking.close)
             message = peer.next(OPEN)
             size = int.from_bytes(message[1:5], "big")
@@ -105,7 +108,7 @@ class AgentTests(test_hostile_agent.HostileAgentTestCase, WordsTestCase):
         self.assertEqual(unfit(self.bench.tower.tower("cluster", "agents", "evil")), [])
 
 
-class ProxyTests(test_hostile_proxy.HostileProxyTestCase, WordsTestCase):
+class ProxyTests(HostileProxyTestCase, WordsTestCase):
     """A proxy's words, in the log of its agent."""
 
     def assertLogged(self, pattern: str) -> str:

@@ -14,12 +14,11 @@ import yaml
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.certificates import NOW, authority, below, pair, rsa_authority
+from tests.fakes.certificates import NOW, PUBLISHED, authority, below, pair, rsa_authority
 from tests.fakes.members import SPEC, by_token
 from tests.integration.harness import TowerTestCase
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, Program, run
-from tests.trust.test_authorities import PUBLISHED
 from tower.cloud.session import CloudSession
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials

@@ -8,9 +8,10 @@ import re
 
 import yaml
 
-from tests.fakes.api import HOST_KEY, FakeTunnel
+from tests.fakes.api import HOST_KEY
 from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
+from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
 from tower.web.api.issuer import Published
 

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.cloud.asking import finish
 from tests.cloud.aws.kit import ENVIRON
 from tests.cloud.aws.kit import config as aws_config
-from tests.cloud.gce.test_provider import CONFIG as GCE_CONFIG
-from tests.cloud.openstack.test_provider import BASE, BY_PASSWORD, GLOBAL
+from tests.cloud.gce.kit import CONFIG as GCE_CONFIG
+from tests.cloud.openstack.kit import BASE, BY_PASSWORD, GLOBAL
 from tests.cloud.pumped import CountingClock
 from tests.cloud.standins import aws, azure, gce, openstack
 from tower.cloud.aws.config import read_aws_config

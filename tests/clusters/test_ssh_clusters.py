@@ -14,7 +14,7 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.errors import Conflict, Invalid, TowerError
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.remembered_nodes import KnownNodes
+from tower.nodes.remembered_nodes import RememberedNodes
 from tower.store.records import KINDS, OF_CLUSTERS
 from tower.trust.vault import Vault, VaultError
 
@@ -135,7 +135,7 @@ class SSHClustersTests(SynchronousTestCase):
         """With a cluster go its credential, what is known of its nodes, and its port, but no other's."""
         for name in ("beta", "gamma"):
             cluster = self.added(name)
-            known = KnownNodes(self.store, name, cluster.uid)
+            known = RememberedNodes(self.store, name, cluster.uid)
             known.remember([Node("n1"), Node("n2")])
             known.pins.learn(Node("n1"), b"\0\0\0\x0bssh-ed25519")
         kinds = ("clusters", "ports", "memberaccess", "nodes", "hostkeys")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.control.bench import NOW, Bench
+from tests.fakes.tunnels import FakeTunnel
 from tower.clusters import Clusters
-from tower.clusters.credentials import Credentials
-from tower.clusters.join_tokens import JoinTokens
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
 from tower.clusters.v1_tokens import V1Tokens, id_of_token
@@ -19,60 +16,10 @@ from tower.control.availability import AGENT_AVAILABLE, NODES_AVAILABLE, Availab
 from tower.control.revocation import Revocation
 from tower.kube.kubeconfig import KubeAccess
 from tower.reactor.periodic import periodic
-from tower.store import MemoryStore
 from tower.trust.vault import Vault
-from tower.tunnels import Tunnels
 from tower.web.access.authentication import Authenticator
-from tower.web.access.sessions import Sessions
-
-NOW = 1_800_000_000.0
 
 OPEN = ("True", "TunnelOpen", "An SSH tunnel to a node is open.")
-
-
-class FakeTunnel:
-    """A tunnel that only remembers why it was closed."""
-
-    protocol = "tower-v2"
-
-    def __init__(self, name: str, fingerprint: str = "SHA256:a") -> None:
-        self.name, self.fingerprint = name, fingerprint
-        self.version = self.peer = ""
-        self.server = b""
-        self.since = NOW
-        self.draining = False
-        self.on_change: Callable[[], None] = lambda: None
-        self.round_trip = 0.0
-        self.streams = 0
-        self.closed: list[str] = []
-
-    def rewrite_for(self, target: str) -> None:
-        """Rewrite nothing."""
-
-    def open(self, target: str) -> Deferred[Any]:
-        """Open nothing."""
-        return Deferred()
-
-    def drain(self) -> None:
-        """Note nothing."""
-
-    def close(self, reason: str) -> None:
-        """Remember why."""
-        self.closed.append(reason)
-
-
-class Bench:
-    """A clock set to a real time, a store in memory, and what stands on them."""
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.clock.advance(NOW)
-        self.store = MemoryStore()
-        self.clusters = Clusters(self.store, None, self.clock)
-        self.credentials = Credentials(self.store, self.clock, 86400.0)
-        self.tokens = JoinTokens(self.store, self.clock)
-        self.tunnels = Tunnels(self.clock, self.clock.seconds)
-        self.sessions = Sessions(Authenticator(self.credentials, self.clock))
 
 
 class AvailabilityTests(SynchronousTestCase):
@@ -209,14 +156,14 @@ class RevocationTests(SynchronousTestCase):
     def test_disable(self) -> None:
         """Disabling a cluster cuts its tunnels and sessions, and nobody else's."""
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
-        self.assertEqual(self.alpha.closed, ["cluster alpha is disabled"])
+        self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
         self.assertEqual(self.ended, ["cluster alpha is disabled"])
-        self.assertEqual(self.beta.closed, [])
+        self.assertEqual(self.beta.closings, [])
 
     def test_remove(self) -> None:
         """So does removing it, and nothing is remembered of it."""
         self.successResultOf(self.bench.clusters.remove("alpha"))
-        self.assertEqual(self.alpha.closed, ["cluster alpha was removed"])
+        self.assertEqual(self.alpha.closings, ["cluster alpha was removed"])
         self.assertEqual(len(self.ended), 1)
         self.assertIs(self.bench.tunnels.last_seen("alpha"), None)
 
@@ -228,8 +175,8 @@ class RevocationTests(SynchronousTestCase):
         other = FakeTunnel("alpha", "SHA256:c")
         self.bench.tunnels.add(other)
         self.successResultOf(self.bench.tokens.revoke("alpha", "SHA256:a"))
-        self.assertEqual(self.alpha.closed, ["this agent's key was revoked"])
-        self.assertEqual(other.closed, [])
+        self.assertEqual(self.alpha.closings, ["this agent's key was revoked"])
+        self.assertEqual(other.closings, [])
 
     def test_token(self) -> None:
         """Revoking a token of old agents cuts those that came by it, in that cluster alone."""
@@ -247,15 +194,15 @@ class RevocationTests(SynchronousTestCase):
             self.bench.tunnels.add(tunnel)
         self.successResultOf(tokens.revoke("alpha", revoked))
         why = ["this agent's token was revoked"]
-        self.assertEqual([tunnel.closed for tunnel in old], [why, why, [], []])
-        self.assertEqual(self.alpha.closed, [])
+        self.assertEqual([tunnel.closings for tunnel in old], [why, why, [], []])
+        self.assertEqual(self.alpha.closings, [])
         self.assertEqual(self.bench.tunnels.live("alpha"), [self.alpha, old[2]])
 
     def test_credential(self) -> None:
         """Revoking a credential ends what goes on with it."""
         self.successResultOf(self.bench.credentials.revoke(self.credential.id))
         self.assertEqual(len(self.ended), 1)
-        self.assertEqual(self.alpha.closed, [])
+        self.assertEqual(self.alpha.closings, [])
 
 
 class PeriodicTests(SynchronousTestCase):

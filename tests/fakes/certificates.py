@@ -9,7 +9,9 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+)
 from cryptography.x509.oid import NameOID
 
 from tower.trust.pki import Authority, Issued, SigningKey, moment, pem_of_key, self_signed
@@ -113,3 +115,25 @@ def shake(
     far.write(b"c")
     near.read(1)
     return near, far
+
+
+#: The certificate whose key is ``certs/ca.key`` in KubeSphere Tower's repository.
+PUBLISHED = """\
+-----BEGIN CERTIFICATE-----
+MIICyDCCAbCgAwIBAgIBADANBgkqhkiG9w0BAQsFADAVMRMwEQYDVQQDEwprdWJl
+c3BoZXJlMB4XDTIwMDMxNDA4MTIwMloXDTMwMDMxMjA4MTIwMlowFTETMBEGA1UE
+AxMKa3ViZXNwaGVyZTCCASIwDQYJKoZIhvcNAQEBBQADggEPADCCAQoCggEBAMZ5
+iQENWlNyB2CTq0IF72waeHjw4PbRhqLkHeKeqCv9Qw7u6+71/2glX5NiIGfXZjaF
+W2fplq20Nrg6FP3kN94lzxQu4x7nCtsedgtKRgzETcrKdVkfU02z8IDZNiGAmztK
+PDwHVZvXDiT1dgm+VtEHQ979D5UOm7ba7P6M2XzMnVrUmQ/BIXsbt3YYA7N46hct
+jUgS1N/SFamBUNAk11eVOyPRy+Zgf5+xTFuui9QueGqONyxdk5ZPpd0F04iG8R85
+vYt2kOkcvF7cwsWnGiToAUZP0g2BoRZA8RcGf3OJ5KBd6vadu9Z61pK0RlDnXV9E
+9yKfRqOiyXeahvxbvgMCAwEAAaMjMCEwDgYDVR0PAQH/BAQDAgKkMA8GA1UdEwEB
+/wQFMAMBAf8wDQYJKoZIhvcNAQELBQADggEBAHKwi2NIqSR0u5+C2lBUHOfDREND
+2ZoEe/juN5i5vW6TWYMHDHq2C4An5vT5FFAk6CjX0pJQMHpCruEkWmuOBRp2Sw0P
+RZzdHPOqICx31I2RoHza3dTZJNoraJxddk2fBec9E2A2lN2BnCjkbRYbNqpFJOE5
+TsE9qW1ADbvWDi6k1SeYD1H0Eu5O0vlrUy/+wXt6kHXvTlgMoh+gTKrETb8gRlPg
+4VWzfXea1mNZ3QcGbVkPhesI/hjsN2gNWMdPSQ7RVH7c9MP10LJOl+Vpa20iXBuQ
+d5+S3uWJdamHKWp0GPUYQZYOlZIOoLzY7K5mjQ+VuCp7wyYETw8huA2ttEs=
+-----END CERTIFICATE-----
+"""

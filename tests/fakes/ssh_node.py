@@ -12,7 +12,7 @@ from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from tests.conch.transport.test_signatures import KEYS, PRIVATE
+from tests.fakes.ssh_keys import KEYS, PRIVATE
 from tests.fakes.ssh_pairs import HOST_KEY
 from tests.fakes.tunnel_pairs import MemoryPipe
 from tower.clusters.node import Node

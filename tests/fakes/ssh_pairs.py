@@ -191,3 +191,27 @@ def raiser(error: Exception) -> Callable[..., Any]:
         raise error
 
     return call
+
+
+class Sent:
+    """The part of a transport that the service uses."""
+
+    def __init__(self) -> None:
+        self.packets: list[tuple[int, bytes]] = []
+        self.unknown = 0
+        self.order: list[tuple[bytes, int]] = []
+
+    def answered(self, name: bytes) -> None:
+        """Note what was answered after how many packets."""
+        self.order.append((name, len(self.packets)))
+
+    def refused(self, name: bytes) -> None:
+        """Refusals are seen by their packets."""
+
+    def sendPacket(self, messageType: int, payload: bytes) -> None:
+        """Record it."""
+        self.packets.append((messageType, payload))
+
+    def sendUnimplemented(self) -> None:
+        """Count it."""
+        self.unknown += 1

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from tests.conch.transport.test_signatures import KEYS
+from tests.fakes.ssh_keys import KEYS
 from tests.fakes.ssh_node import FarNode, NodeServer
 from tests.fakes.tunnel_pairs import MemoryPipe
 from tests.fuzz.engine import Broken, Target

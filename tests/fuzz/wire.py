@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from tests.fakes.frames import Autobahn, cut
 from tests.fakes.muxes import KIND, MuxEnd
 from tests.fakes.receivers import Recorder
 from tests.fuzz.engine import Broken, Target
 from tests.fuzz.mutation import cuts
-from tests.websocket.test_frames import Autobahn, cut
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.messages import (
     ADJUST,

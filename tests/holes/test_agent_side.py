@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.testing import MemoryReactorClock
 from twisted.python.failure import Failure
 
+from tests.fakes.agent_options import line
+from tests.fakes.chains import family, issue, pem
 from tests.fakes.gateway import get
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
-from tests.net.tls.test_ca_pinning import family, issue, pem
-from tests.test_agent import line
 from tower.agent import Options, makeService
 from tower.kube.apiserver import APIServer, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess

@@ -11,14 +11,13 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs, eventAsText
 from twisted.python.usage import UsageError
 
-from tests.fakes.certificates import NOW, authority, pair
+from tests.fakes.agent_options import Unresolving, line
+from tests.fakes.certificates import NOW, PUBLISHED, authority, pair
 from tests.fakes.gateway import get
 from tests.fakes.ssh_pairs import HOST_KEY as OTHER_KEY
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import done, status_of
-from tests.test_agent import Unresolving, line
-from tests.trust.test_authorities import PUBLISHED
 from tower.agent import Agent, Options, makeService
 from tower.errors import ConfigurationError, StreamRefused
 from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES

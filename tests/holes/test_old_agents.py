@@ -7,11 +7,11 @@ import random
 
 from twisted.logger import LogLevel, capturedLogs, eventAsText
 
+from tests.fakes.certificates import PUBLISHED
 from tests.fakes.gateway import get
 from tests.holes.case import OldAgentTestCase
 from tests.holes.oldkit import MemoryOldAgent
 from tests.holes.towerkit import AGENT_TOKEN, GOODBYE, KEEPALIVE, MemoryTower, done, status_of
-from tests.trust.test_authorities import PUBLISHED
 from tower.errors import StreamRefused
 from tower.store.records import KINDS
 from tower.v1.config import AgentConfig

@@ -12,6 +12,7 @@ from twisted.logger import capturedLogs, eventAsText
 from twisted.python.failure import Failure
 from twisted.python.usage import UsageError
 
+from tests.fakes.agent_options import FINGERPRINT, Unresolving
 from tests.fakes.receivers import Recorder
 from tests.fakes.v1_proxies import refusal
 from tests.holes.machinekit import Line
@@ -23,7 +24,6 @@ from tests.holes.oldproxykit import (
     kubeconfig_with,
 )
 from tests.holes.towerkit import GOODBYE, KEEPALIVE
-from tests.test_agent import FINGERPRINT, Unresolving
 from tower.agent import Agent, makeService
 from tower.errors import StreamRefused
 from tower.net.connecting import ConnectFailed

@@ -9,12 +9,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tests.fakes.chains import family, issue, pem
 from tests.holes.oldproxykit import (
     SERVER,
     OldProxyTestCase,
     kubeconfig_with,
 )
-from tests.net.tls.test_ca_pinning import family, issue, pem
 from tower.kube.kubeconfig import KubeAccess, load_kubeconfig
 from tower.v1.config import AgentConfig
 

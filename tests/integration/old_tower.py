@@ -13,11 +13,11 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from tests.fakes.chains import issue
 from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.old_peers import OldAgent
 from tests.integration.programs import LOOPBACK
-from tests.net.tls.test_ca_pinning import issue
 from tower.v1.config import AgentConfig
 
 #: Shows all that can be shown.

@@ -19,7 +19,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
 from tests.fakes.certificates import DAY, authority
-from tests.integration.test_ways import NAME, Server, connect_proxy
+from tests.integration.connect_proxy import NAME, Server, connect_proxy
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer
 from tower.cloud.http.exchange import BODY_LIMIT

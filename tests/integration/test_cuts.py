@@ -6,15 +6,14 @@ import http.client
 import json
 import shutil
 import time
-from pathlib import Path
 
 from tests.integration import harness
 from tests.integration.backends import Backend
+from tests.integration.fleet import FLEET, arguments_for
 from tests.integration.messages import message_ends, record_ends
-from tests.integration.programs import LOOPBACK, Program, script, wait_for
+from tests.integration.programs import Program, script, wait_for
 from tests.integration.relay import Fault, Relay
 
-FLEET = Path(__file__).resolve().parent / "fleet.tac"
 AGENTS = "/apis/cluster.kubesphere.io/v1alpha1/clusters/alpha/agents"
 BACK = 60.0  # s for the agent to come back
 DEADLINE = 10.0  # s that a handshake may take
@@ -164,16 +163,3 @@ class HandshakeTests(harness.TowerTestCase):
         wait_for("the agent's return", self.agent.ready, BACK)
         self.assertTrue(self.works())
         wait_for("the end of what crawled", lambda: self.relay.open == 1, BACK)
-
-
-def arguments_for(argv: list[str], port: int, *, tls: bool) -> list[str]:
-    """Return the arguments of an agent that dials a loopback port, with TLS or without."""
-    kept, words = [], iter(argv)
-    for word in words:
-        if word == "--ca-hash" and not tls:
-            next(words)
-        elif word.startswith(("ws:", "wss:")):
-            kept.append(f"{'wss' if tls else 'ws'}://{LOOPBACK}:{port}")
-        else:
-            kept.append(word)
-    return kept

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tests.integration import harness
 from tests.integration.backends import Backend
+from tests.integration.outbound_proxy import NAME, ConnectProxy
 from tests.integration.person import Person
 from tests.integration.programs import LOOPBACK, Program, run
-from tests.integration.test_outbound import NAME, ConnectProxy
 
 CLIENT = Path(__file__).resolve().parent / "stream_client.py"
 SIZE = 12 * 2**20 + 12_345  # B

@@ -12,10 +12,10 @@ import socket
 import ssl
 import threading
 
+from tests.fakes.certificates import PUBLISHED
 from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.programs import LOOPBACK, Program, wait_for
-from tests.trust.test_authorities import PUBLISHED
 
 GARBAGE = b"SSH-1.5-nobody\r\nHTTP/1.1 400 Bad Request\r\n\r\n"
 REFUSALS = 40

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import functools
 import os
-import re
-import shlex
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from twisted.conch.ssh.common import NS
-from twisted.trial.unittest import SynchronousTestCase
 
-from tests.integration import harness
-from tests.integration.backends import Backend
-from tests.integration.neighbours import Neighbour, Pings
+from tests.integration.asking import Asking
+from tests.integration.hostile_agent import HostileAgentTestCase
 from tests.integration.offences import EARLY_OFFENCES, MOST, OFFENCES, STREAM
-from tests.integration.person import Person
-from tests.integration.programs import PATIENCE, wait_for
+from tests.integration.programs import wait_for
 from tests.integration.raw_peer import (
     ADJUST,
     CLOSE,
@@ -35,7 +25,6 @@ from tests.integration.raw_peer import (
     OPEN,
     REFUSE,
     SUCCESS,
-    Gone,
     RawPeer,
     agent_peer,
     number,
@@ -46,147 +35,6 @@ from tower.conch.transport.packets import LONGEST_PACKET
 from tower.websocket.frames import PING
 
 MIB = 2**20
-
-
-class Bench:
-    """One proxy for many of these tests: what was done to it before may not matter.
-
-    :param options: of the proxy, beside the usual.
-    :ivar neighbour: has a credential for the cluster `good`, whose agent behaves.
-    :ivar victim: has one for `evil`, whose agent is the test.
-    """
-
-    def __init__(self, folder: Path, *options: str) -> None:
-        self.folder = folder
-        self.tower = harness.Tower(folder)
-        self.tower.proxy = self.tower.proxy_program(*options)
-        self.backend = Backend(folder, "good")
-        self.key = KeyPair.generate()
-
-    def start(self) -> None:
-        """Start all of it, and enrol the key of the test."""
-        tower = self.tower
-        tower.start()
-        self.backend.start()
-        self.good = tower.add("good", self.backend.kubeconfig("good"), harness.PATIENT)
-        self.neighbour = tower.person("good", "jane")
-        tower.tower("cluster", "add", "evil")
-        words = shlex.split(tower.tower("join", "evil", "--format", "env"))
-        token = next(word.partition("=")[2] for word in words if word.startswith("TOWER_TOKEN="))
-        self.host_key = words[words.index("--host-key") + 1]
-        self.peer("evil", token).close()
-        self.victim = tower.person("evil", "joe")
-
-    def peer(self, cluster: str = "evil", token: str | None = None, key: KeyPair | None = None) -> RawPeer:
-        """Return an agent that is authenticated."""
-        peer = agent_peer(self.tower.port, cluster, key or self.key, self.host_key, token)
-        peer.authenticate()
-        return peer
-
-    def stop(self) -> None:
-        """End all of it."""
-        self.tower.stop()
-        self.backend.program.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-@functools.cache
-def bench(*options: str) -> Bench:
-    """Return the one bench of this run whose proxy has these options; it ends with the process."""
-    made = Bench(Path(tempfile.mkdtemp(prefix="tower-hostile-")), *options)
-    owner = os.getpid()
-    atexit.register(lambda: made.stop() if os.getpid() == owner else None)
-    made.start()
-    return made
-
-
-class Asking:
-    """A request of somebody to the cluster of the hostile agent, in the background.
-
-    :ivar status: of the answer, 0 while there is none, -1 when the connection was cut.
-    """
-
-    def __init__(self, person: Person, method: str = "GET", size: int = 0) -> None:
-        self._person = person
-        self._connection = person.connect()
-        self._method, self._size = method, size
-        self.status = 0
-        self.body = b""
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        person = self._person
-        body = iter([bytes(65536)] * (self._size // 65536)) if self._size else None
-        headers = person.headers() | ({"Content-Length": str(self._size)} if self._size else {})
-        try:
-            self._connection.request(self._method, person.prefix + "/api", body, headers)
-            answer = self._connection.getresponse()
-            self.body = answer.read()
-            self.status = answer.status
-        except Exception:  # noqa: BLE001 - how it was cut is of no interest
-            self.status = -1
-
-    def answer(self) -> int:
-        """Wait for the answer, and return its status."""
-        self._thread.join(PATIENCE)
-        return self.status
-
-    def close(self) -> None:
-        """Go away."""
-        with contextlib.suppress(OSError):
-            if self._connection.sock is not None:
-                self._connection.sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(20)
-        self._connection.close()
-
-
-class HostileAgentTestCase(SynchronousTestCase):
-    """What the tests here have in common.
-
-    :cvar options: of the proxy.  It has patience, so that an agent is dropped for what it says, and not
-        because this process, or the proxy itself, was slow for a while.
-    """
-
-    options: tuple[str, ...] = (harness.PATIENT,)
-
-    def setUp(self) -> None:
-        """Begin to watch: nobody else may notice, and the proxy may not grow."""
-        self.bench = bench(*self.options)
-        self.proxy = self.bench.tower.proxy
-        self.before = len(self.proxy.output())
-        self.tunnel = self.tunnel_of_good()
-        watching = Neighbour(Pings(self.bench.neighbour), self.proxy)
-        watching.__enter__()
-        self.addCleanup(self._judge, watching)
-
-    def _judge(self, watching: Neighbour) -> None:
-        watching.__exit__(None, None, None)
-        self.assertTrue(self.proxy.running(), self.proxy.tail())
-        self.assertEqual(self.tunnel_of_good(), self.tunnel)
-        self.assertNotIn("Traceback", self.said())
-
-    def tunnel_of_good(self) -> str:
-        """Return the address and the birth of the tunnel that behaves."""
-        path = "/apis/cluster.kubesphere.io/v1alpha1/clusters/good/agents"
-        listed = self.bench.tower.admin().request("GET", path).body.decode()
-        (address,) = re.findall(r'"address": ?"([^"]+)"', listed)
-        return str(address)
-
-    def said(self) -> str:
-        """Return what the proxy has said since the test began."""
-        return self.proxy.output()[self.before :]
-
-    def assertDropped(self, peer: RawPeer, reason: str, what: str = "", *, known: bool = True) -> None:
-        """The proxy closes the connection, and its log says about it what *reason*, a pattern, says."""
-        host, port = peer.socket.getsockname()
-        with contextlib.suppress(Gone):
-            peer.end()
-        peer.close()
-        line = f"agent of evil at {host}:{port} is gone: " if known else f"{host}:{port} was not let in: "
-        wait_for(f"the line {line!r}{reason}", lambda: line in self.said())
-        said = re.findall(re.escape(line) + ".*", self.said())[0]
-        self.assertRegex(said, reason, what)
 
 
 class OffenceTests(HostileAgentTestCase):

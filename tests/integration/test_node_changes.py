@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.integration.node_cluster_kit import LISTED, NodeClusterTestCase, streaming
 from tests.integration.node_fleet_kit import (
     CLUSTER,
     look_now,
@@ -11,7 +12,6 @@ from tests.integration.node_fleet_kit import (
     works,
 )
 from tests.integration.programs import wait_for
-from tests.integration.test_node_cluster import LISTED, NodeClusterTestCase, streaming
 
 #: Texts that were written in the place of a list, each of words that may be names.
 MISTAKES = ("Permission denied\n", "nodes forbidden\ntimeout\n")

@@ -13,13 +13,13 @@ from attrs import evolve
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.integration.asking import Asking
 from tests.integration.neighbours import Neighbour, Pings
 from tests.integration.old_tower import old_tower
 from tests.integration.old_users import HalfClosing, Reading
 from tests.integration.programs import LOOPBACK, wait_for
 from tests.integration.raw_old_agent import ACCEPTED, GLOBAL_REQUEST, REFUSED, RawOldAgent, RawServer, let_in
 from tests.integration.raw_peer import CLOSE, CONFIRM, OPEN, REFUSE, Gone, number
-from tests.integration.test_hostile_agent import Asking
 from tower.v1.config import CHANNEL, CONFIG, LONGEST_CONFIG, PING, AgentConfig
 
 MIB = 2**20

@@ -9,49 +9,11 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable
 
 from tests.integration import harness
+from tests.integration.connect_proxy import MIB, NAME, TIMEOUT, Server, connect_proxy
 from tests.integration.ports import free_port
 from tests.integration.programs import LOOPBACK, Program, has_ipv6, script, wait_for
-
-MIB = 2**20
-TIMEOUT = 300.0  # s
-NAME = "tower.test"  # that only the CONNECT proxy can resolve
-
-
-class Server:
-    """A thread that serves each connection to a free port with a function.
-
-    :ivar port: where.
-    :ivar served: connections so far.
-    """
-
-    def __init__(self, serve: Callable[[socket.socket], None]) -> None:
-        self._serve = serve
-        self._listener = socket.create_server((LOOPBACK, 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.served = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection = self._listener.accept()[0]
-            except OSError:
-                return
-            self.served += 1
-            threading.Thread(target=self._run, args=(connection,), daemon=True).start()
-
-    def _run(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError):
-            self._serve(connection)
-
-    def close(self) -> None:
-        """Take no more connections."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
 
 
 def answer_with_digest(connection: socket.socket) -> None:
@@ -60,32 +22,6 @@ def answer_with_digest(connection: socket.socket) -> None:
     while data := connection.recv(MIB):
         digest.update(data)
     connection.sendall(digest.hexdigest().encode())
-
-
-def copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy up to the end, and pass that on."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(MIB):
-            sink.sendall(data)
-        sink.shutdown(socket.SHUT_WR)
-
-
-def connect_proxy(connection: socket.socket) -> None:
-    """Be an HTTP proxy that knows CONNECT, and for which every name is this machine."""
-    head = b""
-    while b"\r\n\r\n" not in head:
-        head += connection.recv(4096)
-    method, target, _ = head.split(b" ", 2)
-    name, _, port = target.decode().rpartition(":")
-    if method != b"CONNECT" or name != NAME:
-        connection.sendall(b"HTTP/1.1 403 Forbidden\r\n\r\n")
-        return
-    with socket.create_connection((LOOPBACK, int(port)), TIMEOUT) as onward:
-        connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
-        back = threading.Thread(target=copy, args=(onward, connection), daemon=True)
-        back.start()
-        copy(connection, onward)
-        back.join(TIMEOUT)
 
 
 class ForwardTests(harness.TowerTestCase):

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.net.tls.test_ca_pinning import family, issue, pem, server_context
+from tests.fakes.chains import family, issue, pem, server_context
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer, client_context, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess

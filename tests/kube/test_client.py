@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any
 
 from attrs import field, frozen
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.http import HTTPChannel, HTTPFactory, Request
 
-from tests.fakes.pipes import FakePipe
+from tests.fakes.apiservers import Member
 from tower.errors import Invalid, StreamRefused
 from tower.escaping import LONGEST_SAID
 from tower.kube.client import PAGE, APIClient, MemberAPIError
@@ -21,7 +18,6 @@ from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"
 TOKEN = b"Authorization: Bearer sesame\r\n"
-Answers = Callable[[Request], tuple[int, bytes]]
 
 
 @frozen
@@ -31,77 +27,6 @@ class FakeUpstream:
     prefix: bytes = b"/k8s"
     host_line: bytes = b"Host: api.beta:6443\r\n"
     credential_line: bytes = field(default=TOKEN, repr=False)
-
-
-class ServedPipe(FakePipe):
-    """A pipe to an HTTP server, which answers when `serve` is called."""
-
-    def __init__(self, factory: Any) -> None:
-        super().__init__()
-        self._channel = factory.buildProtocol(None)
-        self._transport = StringTransport()
-        self._channel.makeConnection(self._transport)
-
-    def serve(self) -> None:
-        """Have the server read what was sent, and deliver its answer."""
-        if data := self.taken():
-            self._channel.dataReceived(data)
-        if answer := self._transport.value():
-            self._transport.clear()
-            self.deliver(answer)
-
-    def close(self) -> None:
-        """Close at once."""
-        super().close()
-        self.lose()
-
-
-class Member:
-    """An API server in memory.
-
-    :ivar answer: makes what a request gets.
-    :ivar requests: all so far.
-    """
-
-    def __init__(self) -> None:
-        self.clock = Clock()
-        self.pipes: list[ServedPipe] = []
-        self.requests: list[Request] = []
-        self.answer: Answers = lambda _: (200, b"{}")
-        member = self
-
-        class Answering(Request):
-            def process(self) -> None:
-                member.requests.append(self)
-                code, body = member.answer(self)
-                self.setResponseCode(code)
-                self.setHeader(b"content-length", b"%d" % len(body))
-                self.write(body)
-                self.finish()
-
-        class Channel(HTTPChannel):
-            requestFactory = Answering
-
-        class Quiet(HTTPFactory):
-            protocol: Any = Channel
-
-            def log(self, request: Request) -> None:
-                pass
-
-        quiet: Any = Quiet
-        self.factory = quiet(timeout=None, reactor=self.clock)
-
-    def open(self) -> Awaitable[Pipe]:
-        """Open a pipe."""
-        self.pipes.append(ServedPipe(self.factory))
-        return succeed(self.pipes[-1])
-
-    def serve(self) -> None:
-        """Have all pipes bring answers until nothing moves."""
-        for _ in range(12):
-            for pipe in list(self.pipes):
-                if not pipe.lost:
-                    pipe.serve()
 
 
 class MemberAPICase(SynchronousTestCase):

@@ -11,9 +11,8 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
-from tests.member.test_unfinished_heads import FakeStream
+from tests.fakes.streams import FakeIncoming, FakeStream
 from tower.conch.connection.channel_open import Incoming
-from tower.conch.tunnel.tunnel import STREAM
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
@@ -49,30 +48,6 @@ _API_SERVER = FakeAPIServer()
 def api_server() -> FakeAPIServer:
     """Return it, always the same."""
     return _API_SERVER
-
-
-class FakeIncoming:
-    """A stream that the proxy wants."""
-
-    def __init__(self, target: bytes, kind: bytes = STREAM, data: bytes | None = None) -> None:
-        self.kind = kind
-        self.data = len(target).to_bytes(4, "big") + target if data is None else data
-        self.channel = FakePipe()
-        self.accepted = False
-        self.refusal: tuple[str, str] | None = None
-        self.error: Exception | None = None
-
-    def accept(self) -> FakePipe:
-        """Open it."""
-        if self.error is not None:
-            raise self.error
-        self.accepted = True
-        return self.channel
-
-    def refuse(self, code: str, text: str) -> None:
-        """Note it."""
-        assert self.refusal is None
-        self.refusal = (code, text)
 
 
 class OutgoingTests(SynchronousTestCase):

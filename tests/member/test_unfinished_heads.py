@@ -5,22 +5,9 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.streams import FakeStream
 from tower.member.unfinished_heads import CAPACITY, PATIENCE, Unfinished
 from tower.net.budget import Budget
-
-
-class FakeStream:
-    """A stream.
-
-    :ivar late: how often it was told.
-    """
-
-    def __init__(self) -> None:
-        self.late = 0
-
-    def too_slow(self) -> None:
-        """Count it."""
-        self.late += 1
 
 
 class UnfinishedTests(SynchronousTestCase):

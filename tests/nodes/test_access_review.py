@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.api_client import FakeAPI
 from tower.errors import ClusterUnreachable
 from tower.kube.client import MemberAPIError
 from tower.kube.status import StatusError
 from tower.nodes.access_review import HOLDS, KEPT, REVIEWS, AccessReview, NodeReview, subresource_of
 
 JANE = AccessReview("jane", ("dev", "ops"), "n1", "get", "stats")
-
-
-class FakeAPI:
-    """Answers reviews.
-
-    :ivar asked: who asked what.
-    :ivar answer: what he gets; raised if it is an error.
-    """
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str | None, tuple[str, ...], Any]] = []
-        self.answer: Any = {"status": {"allowed": True}}
-
-    async def post(
-        self,
-        path: str,
-        body: Any,
-        *,
-        user: str | None = None,
-        groups: Sequence[str] = (),
-        repeatable: bool = False,
-    ) -> Any:
-        """Answer."""
-        self.asked.append((path, user, tuple(groups), body))
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
 
 
 class SubresourceTests(SynchronousTestCase):

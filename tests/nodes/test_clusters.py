@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, capturedLogs, eventAsText
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.test_followers import NOW
+from tests.control.bench import NOW
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import MemberCredentials
@@ -25,7 +25,7 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.net.budget import Budget
 from tower.nodes.cluster import NodeServices
-from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
+from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import NodeFiles
 from tower.nodes.ssh.client_key import KeyUnusable
 from tower.reactor.timers import Wheel
@@ -392,8 +392,8 @@ class NodeClustersTests(SynchronousTestCase):
         self.add()
         self.look()
         self.assertEqual((self.nodes.unhealthy(), self.said("NodesSynced")), ("", self.said("NodesSynced")))
-        for _ in range(int(615 / LOOK_PERIOD)):
-            self.clock.advance(LOOK_PERIOD)
+        for _ in range(int(615 / REPORT_PERIOD)):
+            self.clock.advance(REPORT_PERIOD)
         self.assertEqual(self.nodes.unhealthy(), "tunnel sync is taking too long: 615")
         self.look()
         status, reason, message = self.said("NodesSynced") or ("", "", "")

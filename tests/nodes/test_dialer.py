@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.iweb import IAgent
 from zope.interface import alsoProvides
 
-from tests.nodes.test_node_sources import FakeAddress, FakeInstance
+from tests.fakes.instances import FakeAddress, FakeInstance
 from tower.cloud.interfaces import ISSHKeyLease
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError

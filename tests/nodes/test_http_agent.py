@@ -12,9 +12,9 @@ from twisted.web.error import SchemeNotSupported
 from twisted.web.iweb import IAgent
 from zope.interface.verify import verifyObject
 
+from tests.fakes.apiservers import Member
 from tests.fakes.certificates import client_context
-from tests.kube.test_client import Member
-from tests.nodes.test_kubelets import CA, OTHER, KubeletPipe
+from tests.fakes.kubelets import CA, OTHER, KubeletPipe
 from tower.errors import ClusterUnreachable
 from tower.nodes.http_agent import CONNECT, HANDSHAKE, IDLE, NodeAgent
 

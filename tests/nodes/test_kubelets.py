@@ -11,63 +11,23 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.certificates import DAY, NOW, authority
-from tests.fakes.pipes import FakePipe
+from tests.fakes.api_client import FakeAPI
+from tests.fakes.certificates import DAY, NOW, PUBLISHED
+from tests.fakes.kubelets import CA, OTHER, KubeletPipe
 from tests.fakes.receivers import Recorder
-from tests.nodes.test_access_review import FakeAPI
-from tests.trust.test_authorities import PUBLISHED
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
-from tower.net.tls.client_certificate import load_pair
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
-from tower.nodes.record_files import Placed
+from tower.nodes.record_files import RecordFile
 from tower.trust.pki import Authority
 
-CA = authority("cluster")
-OTHER = authority("kubelets")
 NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
 HEAD = b"GET /stats/summary HTTP/1.1\r\n"
-
-
-class KubeletPipe(FakePipe):
-    """A pipe to a kubelet.
-
-    :ivar got: what came through TLS.
-    :ivar client: the certificate that was shown, DER.
-    """
-
-    def __init__(self, of: Authority, name: str) -> None:
-        super().__init__()
-        issued = of.server_certificate([name], 3650 * DAY, NOW)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        load_pair(context, issued.certificate_pem, issued.key_pem)
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.load_verify_locations(cadata=CA.pem.decode())
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._in, self._out, server_side=True)
-        self._shaken = False
-        self.got = b""
-        self.client: bytes | None = None
-
-    def serve(self) -> None:
-        """Take what was sent, and answer in TLS."""
-        for _ in range(5):
-            self._in.write(self.taken())
-            try:
-                if not self._shaken:
-                    self._tls.do_handshake()
-                    self._shaken = True
-                    self.client = self._tls.getpeercert(binary_form=True)
-                self.got += self._tls.read(65536)
-            except ssl.SSLError:
-                pass
-            if answer := self._out.read():
-                self.deliver(answer)
 
 
 class FakeTunnel:
@@ -121,7 +81,7 @@ class KubeletsCase(SynchronousTestCase):
         )
         gate.renew()
         made = SSHSpec("core", "/key", **spec)
-        authority = Placed(Path(made.kubelet_authority))
+        authority = RecordFile(Path(made.kubelet_authority))
         return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
 
 

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from tests.fakes.instances import FakeAddress, FakeInstance
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import ADDRESS_TYPES
 from tower.errors import TowerError
@@ -47,24 +48,6 @@ class FakeAPI:
         """Return them."""
         self.paths.append(path)
         return list(self.objects)
-
-
-@frozen
-class FakeAddress:
-    """One address."""
-
-    type: str
-    address: str
-
-
-@frozen
-class FakeInstance:
-    """One instance."""
-
-    name: str
-    addresses: tuple[FakeAddress, ...] = ()
-    running: bool = True
-    ssh_port: int = 0
 
 
 @frozen

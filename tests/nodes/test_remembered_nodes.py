@@ -4,56 +4,20 @@ from __future__ import annotations
 
 import base64
 from pathlib import Path
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from twisted.internet.task import Clock
-from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.members import SPEC, by_token
-from tests.store.store_contract import HeldStore
-from tower.clusters import Clusters
-from tower.clusters.member_credentials import MemberCredentials
+from tests.fakes.node_records import ED25519, FIRST, OTHER, SECOND, SIXTH, NodesTestCase, _blob
 from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.errors import NotFound
 from tower.nodes import host_key_pins
-from tower.nodes.remembered_nodes import KIND, REMEMBERED, KnownNodes, PinnedHostKeys
+from tower.nodes.remembered_nodes import KIND, REMEMBERED, PinnedHostKeys
 from tower.nodes.ssh.host_keys import HostKeyRefused
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.trust.vault import Vault
 
-FIRST = Node("10.0.0.11")
-SECOND = Node("10.0.0.12", 2222, "node-2", frozenset({"node-2.example.org", "fd00::2"}))
-SIXTH = Node("fd00::6", 22, "six")
-
-
-def _blob(key: Any) -> bytes:
-    line = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    return base64.b64decode(line.split()[1])
-
-
-ED25519, OTHER = _blob(Ed25519PrivateKey.generate()), _blob(Ed25519PrivateKey.generate())
 RSA = _blob(rsa.generate_private_key(65537, 2048))
-
-
-class NodesTestCase(SynchronousTestCase):
-    """Has a cluster beta."""
-
-    def setUp(self) -> None:
-        """Add it."""
-        self.store = HeldStore()
-        accesses = MemberCredentials(self.store, Vault(self.mktemp()))
-        self.clusters = Clusters(self.store, None, Clock(), accesses)
-        self.addCleanup(self.clusters.stop)
-        self.uid = self.successResultOf(self.clusters.add("beta", ssh=SPEC, access=by_token())).uid
-        self.known = self.again()
-
-    def again(self) -> KnownNodes:
-        """Return what the next start of the proxy knows."""
-        return KnownNodes(self.store, "beta", self.uid)
 
 
 class KnownNodesTests(NodesTestCase):

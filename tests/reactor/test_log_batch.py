@@ -26,9 +26,9 @@ class NewsTests(SynchronousTestCase):
 
     def test_in_a_row(self) -> None:
         """Lines are written together, in order, soon, with their fields."""
-        self.news.tell("{who} came", who="a")
+        self.news.info("{who} came", who="a")
         self.clock.advance(DELAY / 2)
-        self.news.tell("{who} came", who="b")
+        self.news.info("{who} came", who="b")
         self.assertEqual(self.lines, [])
         self.clock.advance(DELAY / 2)
         self.assertEqual(self.lines, ["a came", "b came"])
@@ -38,14 +38,14 @@ class NewsTests(SynchronousTestCase):
     def test_many(self) -> None:
         """No more than a number wait."""
         for number in range(MANY + 1):
-            self.news.tell("{number}", number=number)
+            self.news.info("{number}", number=number)
         self.assertEqual(self.lines, [str(number) for number in range(MANY)])
         self.clock.advance(DELAY)
         self.assertEqual(len(self.lines), MANY + 1)
 
     def test_now(self) -> None:
         """What waits can be written at once, and then nothing is left behind."""
-        self.news.tell("last words")
+        self.news.info("last words")
         self.news.write()
         self.news.write()
         self.assertEqual(self.lines, ["last words"])
@@ -69,7 +69,7 @@ class SummaryTests(SynchronousTestCase):
     def shut(self, *numbers: int) -> None:
         """Have doors shut."""
         for number in numbers:
-            self.summary.tell("doors were shut", "door {number} shut", number=number)
+            self.summary.log("doors were shut", "door {number} shut", number=number)
 
     def test_few(self) -> None:
         """What happens now and then is written at once, as it is, and nothing follows."""
@@ -97,9 +97,7 @@ class SummaryTests(SynchronousTestCase):
         """What is of another kind is counted by itself, and keeps its level."""
         self.shut(*range(FEW))
         for number in range(FEW + 2):
-            self.summary.tell(
-                "lights went out", "light {number} went out", level=LogLevel.warn, number=number
-            )
+            self.summary.log("lights went out", "light {number} went out", level=LogLevel.warn, number=number)
         levels = [LogLevel.info] * FEW + [LogLevel.warn] * FEW
         self.assertEqual([event["log_level"] for event in self.events], levels)
         self.taken()
@@ -111,7 +109,7 @@ class SummaryTests(SynchronousTestCase):
     def test_braces(self) -> None:
         """What strangers say is never taken for a format."""
         for _ in range(FEW + 1):
-            self.summary.tell("doors were shut", "door {name} shut", name="{count} {0.__class__}")
+            self.summary.log("doors were shut", "door {name} shut", name="{count} {0.__class__}")
         self.clock.advance(PERIOD)
         line = "door {count} {0.__class__} shut"
         summed = f"1 more doors were shut in the last 1 s, the last of them: {line}"

@@ -162,7 +162,11 @@ class PollerTests(SynchronousTestCase):
         """What is to be called at once does not wait until no more bytes come."""
         self.poller.addReader(self.one)
         done: list[int] = []
-        self.one.reads = lambda: self.poller.callLater(0, done.append, len(self.one.calls)) and None
+
+        def call_at_once() -> None:
+            self.poller.callLater(0, done.append, len(self.one.calls))
+
+        self.one.reads = call_at_once
         self.far.send(b"x")
         self.turn()
         self.assertEqual(done, [1])

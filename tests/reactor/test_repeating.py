@@ -120,20 +120,20 @@ class UntilTests(SynchronousTestCase):
         self.timer.startService()
         self.done()
         self.clock.advance(5)
-        self.timer.hurry()
+        self.timer.run_soon()
         self.done()
         self.clock.advance(14.9)
         self.assertEqual(self.times, [0.0, 5.0])
         self.clock.advance(0.1)
         self.assertEqual(self.times, [0.0, 5.0, 20.0])
 
-    def test_hurry_each(self) -> None:
+    def test_run_soon_at_most_every(self) -> None:
         """The first is served at once; who comes then waits for the next, all of them together."""
         self.timer.startService()
         self.done()
         for _ in range(14):
             self.clock.advance(1)
-            self.timer.hurry_each(10)
+            self.timer.run_soon_at_most_every(10)
             if not self.work[-1].called:
                 self.done()
         self.assertEqual(self.times, [0.0, 1.0, 11.0])
@@ -143,35 +143,35 @@ class UntilTests(SynchronousTestCase):
         self.clock.advance(15)
         self.assertEqual(self.times, [0.0, 1.0, 11.0, 21.0, 36.0])
 
-    def test_hurry_each_while_it_works(self) -> None:
+    def test_run_soon_at_most_every_while_it_works(self) -> None:
         """It is done once more, when the time for that has come; which may be as soon as it is done."""
         self.timer.startService()
-        self.timer.hurry_each(10)
+        self.timer.run_soon_at_most_every(10)
         self.clock.advance(2)
         self.done()
         self.clock.advance(0)
         self.assertEqual(self.times, [0.0, 2.0])
-        self.timer.hurry_each(10)
+        self.timer.run_soon_at_most_every(10)
         self.done()
         self.clock.advance(8)
         self.assertEqual(self.times, [0.0, 2.0, 10.0])
 
-    def test_hurry_each_before_its_time(self) -> None:
+    def test_run_soon_at_most_every_before_its_time(self) -> None:
         """What is done because its time has come serves those, too, who would have had to wait longer."""
         self.timer.startService()
         self.done()
         self.clock.advance(1)
-        self.timer.hurry_each(100)
+        self.timer.run_soon_at_most_every(100)
         self.done()
-        self.timer.hurry_each(100)
+        self.timer.run_soon_at_most_every(100)
         self.clock.advance(15)
         self.assertEqual(self.times, [0.0, 1.0, 16.0])
 
     def test_hurry_while_it_works(self) -> None:
         """What is being done may be too late for what is new, so it is done once more."""
         self.timer.startService()
-        self.timer.hurry()
-        self.timer.hurry()
+        self.timer.run_soon()
+        self.timer.run_soon()
         self.done()
         self.clock.advance(0)
         self.assertEqual(len(self.times), 2)
@@ -181,9 +181,9 @@ class UntilTests(SynchronousTestCase):
 
     def test_hurry_when_stopped(self) -> None:
         """A timer that does not run has nothing to hurry for."""
-        self.timer.hurry()
+        self.timer.run_soon()
         self.timer.startService()
         self.done()
         self.timer.stopService()
-        self.timer.hurry()
+        self.timer.run_soon()
         self.assertEqual((self.times, self.clock.getDelayedCalls()), ([0.0], []))

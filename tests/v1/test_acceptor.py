@@ -10,7 +10,7 @@ from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublish
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from tests.control.test_followers import Bench
+from tests.control.bench import Bench
 from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tests.fakes.v1_pairs import GOOD, OldAgent
 from tower.clusters.v1_tokens import V1Tokens

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.net.tls.test_ca_pinning import Pair, family, issue, pem, server_context
-from tests.trust.test_authorities import PUBLISHED
+from tests.fakes.certificates import PUBLISHED
+from tests.fakes.chains import Pair, family, issue, pem, server_context
 from tower.errors import ConfigurationError
 from tower.net.tls.session import TLSSession
 from tower.v1.config import AgentConfig

@@ -10,7 +10,7 @@ from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.pipes import FakePipe
-from tests.member.test_outgoing import FakeIncoming
+from tests.fakes.streams import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
 from tower.net.connecting import ConnectFailed
 from tower.tunnels.targets import Address

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.net.tls.test_ca_pinning import family, pem
+from tests.fakes.chains import family, pem
 from tower import __version__
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer

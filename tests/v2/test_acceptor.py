@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.test_followers import Bench
+from tests.control.bench import Bench
 from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import NoRoom

@@ -5,18 +5,13 @@ from __future__ import annotations
 from twisted.conch.ssh.common import NS
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.enrol import enrol_request
 from tests.fakes.ssh_pairs import AGENT_KEY
 from tower.conch.transport.fields import Malformed
 from tower.conch.transport.keys import KeyPair
-from tower.v2 import enrol
 from tower.v2.enrol import NotAccepted, method_of, publickey_request, read_claim
 
 SESSION = b"s" * 32
-
-
-def enrol_request(session: bytes, cluster: str, key: KeyPair, token: str) -> bytes:
-    """Return an enrolment as it arrives."""
-    return bytes(enrol.enrol_request(session, cluster, key, token))
 
 
 class ClaimTests(SynchronousTestCase):

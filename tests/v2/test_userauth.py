@@ -8,8 +8,8 @@ from twisted.conch.ssh.common import NS
 from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.enrol import enrol_request
 from tests.fakes.ssh_pairs import AGENT_KEY, Gate
-from tests.v2.test_enrol import enrol_request
 from tower.conch.transport.keys import KeyPair
 from tower.errors import PeerError, Unauthorized
 from tower.v2.enrol import Claim, publickey_request

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-from autobahn.twisted.websocket import (
-    WebSocketClientFactory,
-    WebSocketClientProtocol,
-    WebSocketServerFactory,
-    WebSocketServerProtocol,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.task import Clock
-from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.frames import Autobahn, cut
 from tower.websocket.frames import (
     BINARY,
     CLOSE,
-    CONTINUATION,
     LONGEST_HEADER,
     PING,
     PONG,
@@ -29,7 +19,6 @@ from tower.websocket.frames import (
     FrameReader,
     FrameWriter,
 )
-from tower.websocket.masks import mask
 
 
 def read(reader: FrameReader, wire: bytes, step: int) -> tuple[bytes, list[Control]]:
@@ -98,19 +87,6 @@ class FrameTests(SynchronousTestCase):
                     read(FrameReader(from_client=False), wire, step)
         with self.assertRaises(BadFrame):
             FrameReader(from_client=True).feed(memoryview(bytearray(b"\x82\x01a")))
-
-
-def cut(message: bytes, key: bytes, kind: int = BINARY, size: int = 1024) -> bytes:
-    """Return *message* in masked frames of *size* bytes, as a deployed agent sends it."""
-    wire = b""
-    for start in range(0, max(len(message), 1), size):
-        piece = bytearray(message[start : start + size])
-        last = 128 if start + size >= len(message) else 0
-        length = bytes((128 | len(piece),)) if len(piece) < 126 else b"\xfe" + len(piece).to_bytes(2, "big")
-        own = bytes(byte ^ start >> 10 & 255 for byte in key)
-        mask(memoryview(piece), own)
-        wire += bytes(((CONTINUATION if start else kind) | last,)) + length + own + piece
-    return wire
 
 
 class RunTests(SynchronousTestCase):
@@ -193,40 +169,6 @@ class TextTests(SynchronousTestCase):
         reader = FrameReader(from_client=True, on_text=lambda: None)
         with self.assertRaises(BadFrame):
             read(reader, b"\x02\x81abcda" + b"\x81\x81abcda", 20)
-
-
-class Autobahn:
-    """Autobahn's own frame code after the handshake, with what it got and what it sent."""
-
-    def __init__(self, *, client: bool) -> None:
-        self.got: list[tuple[int, bytes]] = []
-        protocol: Any = WebSocketClientProtocol() if client else WebSocketServerProtocol()
-        self.protocol = protocol
-        make = WebSocketClientFactory if client else WebSocketServerFactory
-        protocol.factory = make(reactor=Clock())
-        protocol.transport = self.transport = StringTransport()
-        protocol._connectionMade()
-        protocol.state = protocol.STATE_OPEN
-        protocol.websocket_version = 18
-        protocol.inside_message, protocol.current_frame = False, None
-        self.transport.clear()
-        self.transport.registerProducer(protocol, streaming=True)  # it is unregistered when it fails
-        protocol.onMessage = self._message
-        protocol.onPing = lambda payload: self.got.append((PING, payload))
-        protocol.onPong = lambda payload: self.got.append((PONG, payload))
-
-    def _message(self, payload: bytes, isBinary: bool) -> None:
-        self.got.append((BINARY if isBinary else TEXT, payload))
-
-    def feed(self, wire: bytes) -> None:
-        """Have bytes come."""
-        self.protocol._dataReceived(wire)
-
-    def sent(self) -> bytes:
-        """Return what it sent."""
-        data = cast(bytes, self.transport.value())
-        self.transport.clear()
-        return data
 
 
 SIZES = st.sampled_from((0, 1, 4, 125, 126, 127, 600, 1024, 65535, 65536, 70001))

@@ -162,7 +162,7 @@ class Gateways:
     def _open_doors(self, chain: FilterChain) -> OpenPorts:
         """Return how the ports of clusters with old agents are open, and look again when tokens change."""
         self._watch = self._records.store.watch(
-            V1_TOKENS, lambda event: self._proxies.resettle(str(event.record.value["cluster"]))
+            V1_TOKENS, lambda event: self._proxies.recheck(str(event.record.value["cluster"]))
         )
         return OpenPorts(
             lambda name: bool(self._records.old_tokens.tokens(name)),
@@ -190,8 +190,15 @@ class Gateways:
         self._admission.sweep()
 
     async def drain(self, grace: float) -> None:
-        """Let requests finish for *grace* s, then end what is left, and close what nobody uses."""
-        stopping: Deferred[Any] = DeferredList([self.front.stop(grace), self.plain.stop(grace)])
+        """Close the clusters' ports; let the requests of all ports finish within *grace* s, then end them."""
+        stopping: Deferred[Any] = DeferredList(
+            [
+                self.front.stop(grace),
+                self.plain.stop(grace),
+                self._proxies.drain(grace),
+                self._kubespheres.drain(grace),
+            ]
+        )
         await stopping
         self._pool.stop()
 

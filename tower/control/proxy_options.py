@@ -58,30 +58,30 @@ class Options(NodeOptions):
             "state-dir", "/var/lib/tower", "Directory for keys and records; only its owner may see it."
         ),
         parameter("host", "0.0.0.0", "Address to listen on.", read_host),
-        parameter("port", 8080, "Port without TLS, for agents.", read_port),
-        parameter("secure-port", 8443, "Port with TLS, for users, Tower's API and agents.", read_port),
-        parameter("cluster-ports", range(6000, 7001), "Ports for the clusters, or none.", read_port_range),
+        parameter("port", "8080", "Port without TLS, for agents.", read_port),
+        parameter("secure-port", "8443", "Port with TLS, for users, Tower's API and agents.", read_port),
+        parameter("cluster-ports", "6000-7000", "Ports for the clusters, or none.", read_port_range),
         parameter(
             "publish-service-address", None, "Name or address that others reach the proxy at.", read_host
         ),
         parameter("ca-cert", None, "File with the CA that signs the serving certificate.", read_file),
         parameter("ca-key", None, "File with that CA's private key.", read_file),
-        parameter("max-credential-ttl", 86400.0, "Longest life of a kubeconfig.", read_duration),
+        parameter("max-credential-ttl", "1d", "Longest life of a kubeconfig.", read_duration),
         parameter(
             "max-requests-inflight",
-            0,
+            "0",
             "Requests to one cluster at one time, watches and streams not counted; 0: any number.",
             read_count,
         ),
         parameter(
-            "max-tunnels-per-key", 8, "Tunnels into a cluster with one agent key; 0: no limit.", read_count
+            "max-tunnels-per-key", "8", "Tunnels into a cluster with one agent key; 0: no limit.", read_count
         ),
         parameter(
-            "max-tunnels-per-cluster", 64, "Tunnels of all agents of a cluster; 0: no limit.", read_count
+            "max-tunnels-per-cluster", "64", "Tunnels of all agents of a cluster; 0: no limit.", read_count
         ),
         parameter(
             "max-connections",
-            10_000,
+            "10000",
             "Concurrent connections over all ports, agents included; 0: limited by open files only.",
             read_count,
         ),
@@ -99,8 +99,8 @@ class Options(NodeOptions):
             "must begin with a PROXY protocol header (v1 or v2).",
             read_networks,
         ),
-        parameter("keepalive", 10.0, "How often agents are probed.", read_duration),
-        parameter("buffer-budget", 32 << 20, "Memory for data under way, beyond 64 KiB a stream.", read_size),
+        parameter("keepalive", "10s", "How often agents are probed.", read_duration),
+        parameter("buffer-budget", "32MiB", "Memory for data under way, beyond 64 KiB a stream.", read_size),
         parameter(
             "kubesphere-ports",
             None,
@@ -122,9 +122,9 @@ class Options(NodeOptions):
             "File that says who asked what, or - for standard output.",
         ),
         parameter("audit-log-format", "json", "json (audit.k8s.io/v1) or legacy.", _read_audit_format),
-        parameter("audit-log-maxsize", 100_000_000, "Largest such file, MB.", _read_megabytes),
-        parameter("audit-log-maxbackup", 0, "How many older ones to keep; 0: all.", read_count),
-        parameter("audit-log-maxage", 0, "How long to keep them, days; 0: for ever.", read_count),
+        parameter("audit-log-maxsize", "100", "Largest such file, MB.", _read_megabytes),
+        parameter("audit-log-maxbackup", "0", "How many older ones to keep; 0: all.", read_count),
+        parameter("audit-log-maxage", "0", "How long to keep them, days; 0: for ever.", read_count),
         parameter("metrics-port", None, "Port for /metrics, without TLS; none by default.", read_port),
         parameter("metrics-host", "127.0.0.1", "Address that it listens on.", read_host),
         parameter("kubeconfig", None, "Not yet: host cluster that keeps the records."),
@@ -141,20 +141,17 @@ class Options(NodeOptions):
     ]
 
     def postOptions(self) -> None:
-        """Refuse what cannot be, naming it."""
+        """Check which options work together."""
         super().postOptions()
-        if self["kubeconfig"] is not None:
-            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
-        if self["leader-elect"]:
-            raise OptionError("leader-elect", "true", _LATER)
-        if (self["ca-cert"] is None) != (self["ca-key"] is None):
-            raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
-        self._check_connections()
-        self._check_ports()
-        self._check_kubesphere()
-        for name in ("v1-open-ports", "v1-no-impersonation"):
-            if self[name] and self["require-v2"]:
-                raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
+        for rule in (
+            self._check_later,
+            self._check_ca,
+            self._check_connections,
+            self._check_ports,
+            self._check_kubesphere,
+            self._check_v1,
+        ):
+            self.check(rule)
 
     @property
     def connections_per_address(self) -> int:
@@ -164,6 +161,21 @@ class Options(NodeOptions):
             return given
         whole: int = self["max-connections"]
         return max(whole // SHARE, 1) if whole else DEFAULT_SHARE
+
+    def _check_later(self) -> None:
+        if self["kubeconfig"] is not None:
+            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
+        if self["leader-elect"]:
+            raise OptionError("leader-elect", "true", _LATER)
+
+    def _check_ca(self) -> None:
+        if (self["ca-cert"] is None) != (self["ca-key"] is None):
+            raise usage.UsageError("--ca-cert and --ca-key go together: give both, or neither")
+
+    def _check_v1(self) -> None:
+        for name in ("v1-open-ports", "v1-no-impersonation"):
+            if self[name] and self["require-v2"]:
+                raise usage.UsageError(f"--{name} is for old agents, whom --require-v2 turns away: give one")
 
     def _check_connections(self) -> None:
         """Refuse a share that is none."""

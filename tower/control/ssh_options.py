@@ -63,14 +63,16 @@ class NodeOptions(EnvironmentOptions):
         parameter("ssh-key-type", "ed25519", "Of a key that is made: ed25519 or rsa.", _read_key_type),
         parameter("ssh-known-hosts", None, "OpenSSH's file of the nodes' host keys.", read_file),
         parameter("ssh-host-keys", "known-hosts", "known-hosts, accept-new or insecure-ignore.", _read_mode),
-        parameter("ssh-port", SSH_PORT, "Where nodes take SSH for which nobody says another.", read_port),
+        parameter(
+            "ssh-port", str(SSH_PORT), "Where nodes take SSH for which nobody says another.", read_port
+        ),
         parameter("ssh-cluster", None, "What that cluster is called (default)."),
-        parameter("nodes", (), "Its nodes, host:port between commas.", _read_nodes),
+        parameter("nodes", "", "Its nodes, host:port between commas.", _read_nodes),
         parameter("nodes-file", None, "File with one node in a line.", read_file),
         parameter("cloud-provider", None, "Whose cloud lists the nodes and installs the key."),
         parameter("cloud-config", None, "File that tells the cloud provider.", read_file),
         parameter("member-kubeconfig", None, "The way to its API server, as nodes see it.", read_file),
-        parameter("kubelet-port", KUBELET_PORT, "Where its kubelets listen.", _read_kubelet_port),
+        parameter("kubelet-port", str(KUBELET_PORT), "Where its kubelets listen.", _read_kubelet_port),
         parameter("kubelet-certificate-authority", None, "File with the kubelets' CA.", read_file),
     ]
     optFlags: ClassVar[Sequence[tuple[str, None, str]]] = [
@@ -78,8 +80,11 @@ class NodeOptions(EnvironmentOptions):
     ]
 
     def postOptions(self) -> None:
-        """Refuse what does not go together, naming it."""
+        """Check which options work together."""
         super().postOptions()
+        self.check(self._check_ssh)
+
+    def _check_ssh(self) -> None:
         if not self["ssh-user"]:
             for name in _NEED_USER:
                 if self[name]:

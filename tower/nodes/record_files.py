@@ -22,7 +22,7 @@ DIRECTORY = "node-files"
 
 
 @frozen
-class Placed:
+class RecordFile:
     """A file that a record names.
 
     :ivar path: absolute.
@@ -62,15 +62,15 @@ class NodeFiles:
                 f"--node-files {self.directory}: {e.strerror}: name a directory, or one that can be made"
             ) from e
 
-    def placed(self, cluster: str, attribute: str, spec: SSHSpec) -> Placed:
+    def placed(self, cluster: str, attribute: str, spec: SSHSpec) -> RecordFile:
         """Return where a file is.
 
         :param attribute: one of `tower.clusters.ssh_spec_object.PATHS`.
         """
         name = getattr(spec, attribute)
         if self._is_given(cluster, attribute, name):
-            return Placed(Path(name))
-        return Placed(self.directory / name, Beneath(self.directory))
+            return RecordFile(Path(name))
+        return RecordFile(self.directory / name, Beneath(self.directory))
 
     def check(self, cluster: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
         """See whether a record may name its files.

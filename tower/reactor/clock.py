@@ -8,7 +8,7 @@ once, and every tunnel is lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -36,7 +36,7 @@ class TimeOfDay:
     :param reactor: makes the calls.
     """
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: IReactorTime) -> None:
         self._reactor = reactor
 
     def seconds(self) -> float:
@@ -45,10 +45,8 @@ class TimeOfDay:
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> IDelayedCall:  # noqa: A002
         """Call *callable* in *delay* s, however the time of day is set meanwhile."""
-        call: IDelayedCall = self._reactor.callLater(delay, callable, *args, **kw)
-        return call
+        return self._reactor.callLater(delay, callable, *args, **kw)
 
-    def getDelayedCalls(self) -> list[IDelayedCall]:
-        """Return the calls that are to come."""
-        calls: list[IDelayedCall] = self._reactor.getDelayedCalls()
-        return calls
+    def getDelayedCalls(self) -> Sequence[IDelayedCall]:
+        """Return the reactor's delayed calls."""
+        return self._reactor.getDelayedCalls()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 #: So many things of a list are looked at before others have their turn: some ms.
 PIECE = 100
@@ -32,17 +32,17 @@ class _Line:
     def is_empty(self) -> bool:
         return self._call is None
 
-    def join(self, clock: Any) -> Deferred[None]:
+    def join(self, clock: IReactorTime) -> Deferred[None]:
         waiting: Deferred[None] = Deferred(self._leave)
         self._waiting.append(waiting)
         self._go_on(clock)
         return waiting
 
-    def _go_on(self, clock: Any) -> None:
+    def _go_on(self, clock: IReactorTime) -> None:
         if self._call is None and self._waiting:
             self._call = clock.callLater(0, self._next, clock)
 
-    def _next(self, clock: Any) -> None:
+    def _next(self, clock: IReactorTime) -> None:
         self._call = None
         waiting = self._waiting.popleft()
         self._go_on(clock)
@@ -56,27 +56,23 @@ class _Line:
 
 
 # By clock, of which a process has one.
-_lines: WeakKeyDictionary[Any, _Line] = WeakKeyDictionary()
+_lines: WeakKeyDictionary[IReactorTime, _Line] = WeakKeyDictionary()
 
 
-def _line_of(clock: Any) -> _Line:
+def _line_of(clock: IReactorTime) -> _Line:
     return _lines.setdefault(clock, _Line())
 
 
-async def yield_to_reactor(clock: Any) -> None:
-    """Let everybody else have a turn.
-
-    :param clock: an ``IReactorTime``.
-    """
+async def yield_to_reactor(clock: IReactorTime) -> None:
+    """Let everybody else have a turn."""
     await _line_of(clock).join(clock)
 
 
 async def map_cooperatively(
-    clock: Any, things: Iterable[T], work: Callable[[T], R], piece: int = PIECE
+    clock: IReactorTime, things: Iterable[T], work: Callable[[T], R], piece: int = PIECE
 ) -> list[R]:
     """Return what *work* makes of each of *things*.
 
-    :param clock: an ``IReactorTime``.
     :param things: may be a generator, so that what they were made of need not be kept.
     :param piece: how many are done before others have a turn.
     """

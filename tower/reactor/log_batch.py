@@ -34,7 +34,7 @@ class LogBatch:
         self._lines: list[tuple[str, dict[str, Any]]] = []
         self._timer: Any = None
 
-    def tell(self, line: str, **fields: Any) -> None:
+    def info(self, line: str, **fields: Any) -> None:
         """Write *line*, formatted with *fields* as ``Logger.info`` does, within `DELAY` seconds."""
         self._lines.append((line, fields))
         if len(self._lines) >= MANY:
@@ -70,7 +70,7 @@ class Summary:
         self._log = log
         self._kinds: dict[str, _LineKind] = {}
 
-    def tell(self, what: str, line: str, *, level: Any = LogLevel.info, **fields: Any) -> None:
+    def log(self, what: str, line: str, *, level: Any = LogLevel.info, **fields: Any) -> None:
         """Write *line*, formatted with *fields* as ``Logger.info`` does, or count it.
 
         :param what: what happened, in the plural, as in "requests were rejected with 401": the kind.  There

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from twisted.application.internet import TimerService
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 _log = Logger()
 
 
-def periodic(reactor: Any, period: float, body: Callable[[], Awaitable[object] | object]) -> TimerService:
+def periodic(
+    reactor: IReactorTime, period: float, body: Callable[[], Awaitable[object] | object]
+) -> TimerService:
     """Return a service that calls *body* now and every *period* s.
 
     Twisted's ``TimerService`` ends at the first exception; here whatever *body* raises is logged, and it is

@@ -15,13 +15,15 @@ what leaves together then is larger, and whoever gets it is woken less often.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.interfaces import IReactorFDSet, IReadDescriptor
+from twisted.internet.interfaces import IDelayedCall, IReadDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
+
+from tower.reactor.interfaces import ISocketReactor
 
 #: How long the reactor waits while bytes keep coming, and how soon bytes have to come for that, s.  For a
 #: wait shorter than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a
@@ -40,19 +42,19 @@ _BROKEN = select.EPOLLERR | select.EPOLLHUP
 _READABLE, _WRITABLE = _IN | _BROKEN, _OUT | _BROKEN
 
 
-@implementer(IReadDescriptor, IReactorFDSet)
+@implementer(IReadDescriptor, ISocketReactor)
 class Poller:
     """What `tower.net.connection.Connection` and `tower.conch.tunnel.tunnel.SSHTunnel` take for the reactor.
 
     A socket that broke is reported as readable or writable, whatever somebody waits for: it is the system
     call that knows what happened.
 
-    :param reactor: an ``IReactorFDSet`` and ``IReactorTime``; asked for the rest, too.
+    :param reactor: waits for the poller's one descriptor, and has the timers and the name resolver.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any) -> None:
+    def __init__(self, reactor: ISocketReactor) -> None:
         self._reactor = reactor
         self.seconds = reactor.seconds
         self._epoll = select.epoll()
@@ -64,15 +66,21 @@ class Poller:
         self._hurried = False
         self._left = -LINGER
 
-    def callLater(self, delay: float, call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    # IReactorTime, and the name resolver
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> IDelayedCall:  # noqa: A002
         """See ``IReactorTime``."""
         if delay < LINGER:
             self._hurried = True
-        return self._reactor.callLater(delay, call, *arguments, **named)
+        return self._reactor.callLater(delay, callable, *args, **kw)
+
+    def getDelayedCalls(self) -> Sequence[IDelayedCall]:
+        """Return the reactor's delayed calls."""
+        return self._reactor.getDelayedCalls()
 
     @property
     def nameResolver(self) -> Any:
-        """The reactor's."""
+        """The reactor's name resolver."""
         return self._reactor.nameResolver
 
     # IReactorFDSet

@@ -10,7 +10,8 @@ import os
 import resource
 import sys
 from itertools import count, takewhile
-from typing import Any
+
+from twisted.internet.interfaces import IReactorCore
 
 #: Allocations between two looks for cyclic garbage: connections leave none behind, so look seldom.
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -90,7 +91,7 @@ def settle_memory() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
 
 
-def end_in_failure(reactor: Any) -> None:
+def end_in_failure(reactor: IReactorCore) -> None:
     """Stop the program, with exit code 1: whoever started us should know that it did not end as asked.
 
     May be called before the reactor runs; it then stops as soon as it does.

@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -19,7 +19,6 @@ class RepeatingTask(Service):
     Go's ``wait.Until``: work that takes long is never done twice at once, and never at the heels of itself.
     Whatever it raises is logged; it is done again when its time comes.
 
-    :param clock: an ``IReactorTime``.
     :param work: has to handle what it expects to fail; it is cancelled when the service stops.
     :param timeout: when it is cancelled because it takes too long, s.
     """
@@ -27,7 +26,7 @@ class RepeatingTask(Service):
     _log = Logger()
 
     def __init__(
-        self, clock: Any, period: float, work: Callable[[], Awaitable[object]], timeout: float
+        self, clock: IReactorTime, period: float, work: Callable[[], Awaitable[object]], timeout: float
     ) -> None:
         self._clock = clock
         self._period = period
@@ -36,7 +35,7 @@ class RepeatingTask(Service):
         self._waiting: IDelayedCall | None = None
         self._working: Deferred[Any] | None = None
         self._hurried = math.inf  # when what is being done is wanted once more
-        self._next = -math.inf  # when it was, or is to be, done because of `hurry_each`
+        self._next = -math.inf  # when it was, or is to be, done because of `run_soon_at_most_every`
 
     def startService(self) -> None:
         """Begin; a second call does nothing."""
@@ -57,18 +56,18 @@ class RepeatingTask(Service):
             self._working.cancel()
         return succeed(None)
 
-    def hurry(self) -> None:
+    def run_soon(self) -> None:
         """Wait no longer, if it runs; what is being done now is done once more."""
-        self._hurry_by(self._clock.seconds())
+        self._run_by(self._clock.seconds())
 
-    def hurry_each(self, pause: float) -> None:
+    def run_soon_at_most_every(self, pause: float) -> None:
         """The same, but let *pause* s pass between two times that were hurried so."""
         now = self._clock.seconds()
         if self._next <= now:
             self._next = max(now, self._next + pause)
-        self._hurry_by(self._next)
+        self._run_by(self._next)
 
-    def _hurry_by(self, moment: float) -> None:
+    def _run_by(self, moment: float) -> None:
         if self._working is not None:
             self._hurried = min(self._hurried, moment)
         elif self._waiting is not None and moment <= self._clock.seconds():

@@ -58,7 +58,7 @@ class V1AgentAcceptor:
         return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
 
     def _text_received(self) -> None:
-        self._acceptor.rejections.tell(
+        self._acceptor.rejections.log(
             "agents sent text messages",
             "an agent of kubesphere-v1 sends text messages; they are treated as binary ones",
             level=LogLevel.warn,

@@ -69,7 +69,7 @@ class AgentAcceptor(Service):
         self._reactor = reactor
         self.wheel = Wheel(reactor)
         self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
-        self._news = LogBatch(self.wheel, self._log)
+        self._log_batch = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
         self._tokens = tokens
@@ -133,7 +133,7 @@ class AgentAcceptor(Service):
         if not self.running or refusal:
             tunnel.close("this agent is no longer allowed to serve that cluster")
             return
-        self._news.tell(
+        self._log_batch.info(
             "agent of {cluster} connected from {peer}, key {key}, {protocol}; {version}",
             cluster=live.name,
             peer=live.peer,
@@ -146,7 +146,7 @@ class AgentAcceptor(Service):
         self._tunnels.add(live)
 
     def _rejected(self, failure: Failure, tunnel: SSHTunnel) -> None:
-        self.rejections.tell(
+        self.rejections.log(
             "agents were rejected",
             "agent at {peer} was rejected: {reason}",
             peer=tunnel.peer,
@@ -156,7 +156,7 @@ class AgentAcceptor(Service):
     def _gone(self, reason: Exception, tunnel: SSHTunnel) -> None:
         live = self._open.pop(tunnel)
         if tunnel.name:
-            self._news.tell(
+            self._log_batch.info(
                 "agent of {cluster} at {peer} disconnected: {reason}",
                 cluster=tunnel.name,
                 peer=tunnel.peer,
@@ -165,7 +165,7 @@ class AgentAcceptor(Service):
         if live is not None:
             self._tunnels.remove(live)
         if not self.running:
-            self._news.write()
+            self._log_batch.write()
             self.rejections.write()
         waiting = self._all_closed
         if waiting is not None and not self._open:
@@ -175,7 +175,7 @@ class AgentAcceptor(Service):
     def stopService(self) -> Deferred[None]:
         """Close all tunnels; fires when they are closed, or after the grace period."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._news.write()
+        self._log_batch.write()
         self.rejections.write()
         for tunnel in list(self._open):
             tunnel.close("the proxy is stopping")

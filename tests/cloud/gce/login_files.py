@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cloud.asking import asking
-from tests.cloud.gce.test_provider import GCETestCase
+from tests.cloud.gce.kit import GCETestCase
 from tests.cloud.standins.gce import PROJECT
 from tower.cloud.config.text import ConfigText
 from tower.cloud.gce.config import parse_gce_config

@@ -6,14 +6,13 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish, logged
-from tests.cloud.gce.test_provider import GCETestCase
+from tests.cloud.gce.kit import KEY, GCETestCase
 from tests.cloud.standins.gce import BUSY, PROJECT, RATE_LIMIT, Machine, error
 from tests.cloud.standins.rest import Fault
 from tower.cloud.errors import CloudError
 from tower.cloud.gce.key_installer import LOOK_LIMIT, LOOK_PAUSE
 from tower.cloud.gce.keys import VALUE_LIMIT, has_line, items_to_change, key_line, why_deaf, with_line
 
-KEY = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAzIWC9Y0cTcYkKBOFHUTZFB2rUdKrFg0bZBVEQO0pEl"
 LINE = f"alice:{KEY.decode()} alice@alice"
 EXPIRED = 'carol:ssh-rsa AAAAB3 google-ssh {"userName":"carol@x.org","expireOn":"2018-12-04T20:12:00+0000"}'
 OTHERS = f"dave:ssh-rsa AAAAB3NzaC1yc2E dave@desk\n{EXPIRED}"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.cloud.asking import finish
-from tests.cloud.gce.test_provider import GCETestCase
-from tests.cloud.openstack.test_provider import OpenStackTestCase
+from tests.cloud.gce.kit import GCETestCase
+from tests.cloud.openstack.kit import OpenStackTestCase
 from tests.cloud.standins.rest import Ask, Fault, Reply
 from tower.cloud.errors import CloudError
 from tower.cloud.http.json_shape import Shape, fits

@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.ssh_pairs import Mux, raiser
+from tests.fakes.ssh_pairs import Mux, Sent, raiser
 from tower.conch.connection.global_requests import (
     BURST,
     PENDING,
@@ -19,30 +19,6 @@ from tower.conch.connection.global_requests import (
 )
 from tower.conch.transport.fields import Malformed
 from tower.errors import PeerError
-
-
-class Sent:
-    """The part of a transport that the service uses."""
-
-    def __init__(self) -> None:
-        self.packets: list[tuple[int, bytes]] = []
-        self.unknown = 0
-        self.order: list[tuple[bytes, int]] = []
-
-    def answered(self, name: bytes) -> None:
-        """Note what was answered after how many packets."""
-        self.order.append((name, len(self.packets)))
-
-    def refused(self, name: bytes) -> None:
-        """Refusals are seen by their packets."""
-
-    def sendPacket(self, messageType: int, payload: bytes) -> None:
-        """Record it."""
-        self.packets.append((messageType, payload))
-
-    def sendUnimplemented(self) -> None:
-        """Count it."""
-        self.unknown += 1
 
 
 class ConnectionServiceTests(SynchronousTestCase):

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.connection.test_global_requests import Sent
+from tests.fakes.ssh_pairs import Sent
 from tower.conch.connection.global_requests import ConnectionService
 from tower.conch.connection.keepalive import Keepalive
 

@@ -7,6 +7,7 @@ from twisted.conch.ssh.common import MP, NS
 from twisted.conch.ssh.keys import Key
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.ssh_keys import KEYS, PRIVATE
 from tower.conch.transport.fields import Malformed
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.signatures import (
@@ -22,17 +23,8 @@ from tower.conch.transport.signatures import (
     sign,
     verify,
 )
-from tower.nodes.ssh.client_key import ClientKey
 
 DATA = b"what is signed"
-PRIVATE: dict[bytes, PrivateKey] = {
-    ED25519: ed25519.Ed25519PrivateKey.generate(),
-    ECDSA_P256: ec.generate_private_key(ec.SECP256R1()),
-    ECDSA_P384: ec.generate_private_key(ec.SECP384R1()),
-    ECDSA_P521: ec.generate_private_key(ec.SECP521R1()),
-    RSA: rsa.generate_private_key(65537, 2048),
-}
-KEYS = {kind: ClientKey(private) for kind, private in PRIVATE.items()}
 EVERY = [(kind, name) for kind, names in SIGNATURES.items() for name in names]
 P256 = Key(PRIVATE[ECDSA_P256])
 

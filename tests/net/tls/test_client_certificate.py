@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.net.tls.test_ca_pinning import Pair, issue, pem
+from tests.fakes.chains import Pair, issue, pem
 from tower.net.tls.client_certificate import load_pair
 
 

@@ -11,8 +11,7 @@ from unittest.mock import patch
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.certificates import authority, below, common_name, rsa_authority, signed
-from tests.trust.test_authorities import PUBLISHED
+from tests.fakes.certificates import PUBLISHED, authority, below, common_name, rsa_authority, signed
 from tower.errors import ConfigurationError
 from tower.net.tls import published_authorities
 from tower.net.tls.published_authorities import (

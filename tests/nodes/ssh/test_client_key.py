@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 from twisted.conch.ssh.keys import FingerprintFormats, Key
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS, PRIVATE
+from tests.fakes.ssh_keys import KEYS, PRIVATE
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, verify
 from tower.errors import ConfigurationError

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS
+from tests.fakes.ssh_keys import KEYS
 from tests.fakes.ssh_node import FarNode, NodeServer, failure
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.keys import ED25519

@@ -11,12 +11,12 @@ from twisted.conch.ssh.common import NS
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS
+from tests.fakes.ssh_keys import KEYS, key_line
 from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
 from tower.clusters.node import Node
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
-from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown, preferring
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown, preferred_algorithms
 from tower.nodes.ssh.known_hosts import LARGEST, KnownHosts, parse_line
 
 NODE = Node("h1.example.org")
@@ -24,11 +24,6 @@ ODD = Node("h1.example.org", 2222)
 SIX = Node("2001:db8::1", 2222)
 ED = KEYS[ED25519]
 OTHER = HOST_KEY.blob
-
-
-def key_line(blob: bytes, kind: bytes = ED25519) -> str:
-    """Return type and key as a file has them."""
-    return f"{kind.decode()} {b64encode(blob).decode()}"
 
 
 def hashed(name: str) -> str:
@@ -273,4 +268,4 @@ class AnyHostKeyTests(SynchronousTestCase):
         every = AnyHostKey()
         every.judge(NODE, b"anything")
         every.accepted(NODE, b"anything")
-        self.assertEqual(every.algorithms(NODE), preferring(()))
+        self.assertEqual(every.algorithms(NODE), preferred_algorithms(()))

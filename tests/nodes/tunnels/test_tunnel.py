@@ -11,8 +11,8 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS
 from tests.fakes.receivers import Recorder
+from tests.fakes.ssh_keys import KEYS
 from tests.fakes.ssh_node import NODE, FarNode
 from tests.fakes.tunnel_pairs import MemoryPipe
 from tower.clusters.node import Node

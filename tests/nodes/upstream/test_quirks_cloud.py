@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.cloud.asking import finish
-from tests.cloud.gce.test_keys import KEY
-from tests.cloud.gce.test_provider import GCETestCase
+from tests.cloud.gce.kit import KEY, GCETestCase
 
 
 class CloudQuirkTests(GCETestCase):

@@ -12,8 +12,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.kubelets import CA, OTHER, KubeletPipe
 from tests.fakes.tunnelers import TunnelerCase
-from tests.nodes.test_kubelets import CA, OTHER, KubeletPipe
 from tower.control.metrics_port import MetricsPort, registry_of
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import ListingFailed

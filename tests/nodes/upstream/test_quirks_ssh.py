@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.conch.transport.test_signatures import KEYS
+from tests.fakes.ssh_keys import KEYS
 from tests.fakes.ssh_node import NODE, FarNode
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.signatures import RSA

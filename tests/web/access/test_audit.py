@@ -10,8 +10,8 @@ from urllib.parse import quote
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import Issues, issue
 from tests.fakes.gateway import IDENTITY, FakeUser, Kit, get, ok
-from tests.web.access.test_authentication import Issues, issue
 from tower.clusters import Clusters
 from tower.store import MemoryStore
 from tower.web.access.admission_cache import AdmissionGeneration

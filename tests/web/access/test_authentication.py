@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import Issues, issue
 from tower.clusters.credentials import Credential
 from tower.errors import Forbidden, Invalid, Unauthorized
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
@@ -22,46 +22,6 @@ from tower.web.access.authentication import (
     bearer_token,
     check_grant,
 )
-
-
-def issue(
-    user: str = "jane",
-    *,
-    cluster: str = "alpha",
-    uid: str = "u-1",
-    groups: tuple[str, ...] = ("dev", "qa"),
-    expires: float = 100.0,
-    revoked: bool = False,
-) -> Credential:
-    """Return a credential as the store has it."""
-    return Credential(
-        id=f"c-{user}",
-        cluster=cluster,
-        cluster_uid=uid,
-        user=user,
-        groups=groups,
-        kind="token",
-        digest="",
-        issued=0.0,
-        expires=expires,
-        revoked_at=0.0 if revoked else None,
-    )
-
-
-class Issues:
-    """All credentials."""
-
-    def __init__(self) -> None:
-        self.all: dict[str, Credential] = {}
-
-    def put(self, secret: bytes, credential: Credential) -> None:
-        """Issue a credential, or change it."""
-        digest = hashlib.sha256(secret).hexdigest()
-        self.all[digest] = evolve(credential, digest=digest)
-
-    def find(self, digest: str) -> Credential | None:
-        """Return one."""
-        return self.all.get(digest)
 
 
 def identity(credential: Credential) -> Identity:

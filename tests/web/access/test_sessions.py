@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.web.access.test_authentication import Issues, issue
+from tests.fakes.credentials import Issues, issue
 from tower.web.access.authentication import ANYBODY, Authenticator
 from tower.web.access.sessions import Session, Sessions
 

@@ -7,8 +7,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.fakes.credentials import Issues, issue
 from tests.fakes.gateway import Kit, get, ok
-from tests.web.access.test_authentication import Issues, issue
 from tower.errors import Unauthorized
 from tower.kube.status import StatusError
 from tower.web.access.authentication import Authenticator

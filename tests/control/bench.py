@@ -1,0 +1,29 @@
+"""Records and tunnels in memory, for followers of both."""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+
+from tower.clusters import Clusters
+from tower.clusters.credentials import Credentials
+from tower.clusters.join_tokens import JoinTokens
+from tower.store import MemoryStore
+from tower.tunnels import Tunnels
+from tower.web.access.authentication import Authenticator
+from tower.web.access.sessions import Sessions
+
+NOW = 1_800_000_000.0
+
+
+class Bench:
+    """A clock set to a real time, a store in memory, and what stands on them."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(NOW)
+        self.store = MemoryStore()
+        self.clusters = Clusters(self.store, None, self.clock)
+        self.credentials = Credentials(self.store, self.clock, 86400.0)
+        self.tokens = JoinTokens(self.store, self.clock)
+        self.tunnels = Tunnels(self.clock, self.clock.seconds)
+        self.sessions = Sessions(Authenticator(self.credentials, self.clock))

@@ -1,0 +1,33 @@
+"""The client of an API server that answers as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class FakeAPI:
+    """Answers reviews.
+
+    :ivar asked: who asked what.
+    :ivar answer: what he gets; raised if it is an error.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None, tuple[str, ...], Any]] = []
+        self.answer: Any = {"status": {"allowed": True}}
+
+    async def post(
+        self,
+        path: str,
+        body: Any,
+        *,
+        user: str | None = None,
+        groups: Sequence[str] = (),
+        repeatable: bool = False,
+    ) -> Any:
+        """Answer."""
+        self.asked.append((path, user, tuple(groups), body))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
