@@ -142,21 +142,21 @@ class V1ClientTransport(Client):
         """See `PacketTransport.peer`."""
         return "the proxy"
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`."""
         seen = fingerprint(host_key)
         if self._pinned is None or seen in self._pinned:
             return None
         return HostKeyMismatch(seen, self._pinned)
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """See `Client.proves`; the key must be of the negotiated type."""
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.verify_signature`; the key must be of the negotiated type."""
         return verify(self.keyAlg, host_key, signature, exchange_hash)
 
     def _accepted(self) -> None:
         config, self._config = self._config, None
         assert config is not None
-        self.let_in()
+        self.start_connection()
         self._timers.set("handshake", CONFIG_TIMEOUT, self._unanswered)
         self.on_admitted()
         self._asked_at = self.clock.seconds()
@@ -190,7 +190,7 @@ class V1ClientTransport(Client):
             )
             return
         assert self.host_key is not None
-        self.met(self._asked_at)
+        self.start_keepalives(self._asked_at)
         self.ready.callback(V1Proxy(fingerprint(self.host_key)))
 
     def ssh_DISCONNECT(self, packet: bytes) -> None:

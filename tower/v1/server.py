@@ -35,7 +35,7 @@ from tower.errors import ConfigurationError, PeerError, Unauthorized
 from tower.reactor.timers import Clock
 from tower.v1.config import CONFIG, PING, SERVER_VERSION, AgentConfig
 from tower.v1.member_credential import MemberCredential
-from tower.v2.transport import NotLetIn
+from tower.v2.transport import AuthenticationFailed
 
 #: Texts that old agents expect and log.
 UNAUTHORIZED = "Unauthorized agent"
@@ -124,7 +124,7 @@ class V1ServerTransport(Server):
         self._check = check
         self._agent: V1Agent | None = None
         self._accepted_at = 0.0
-        self._refusal: NotLetIn | None = None
+        self._refusal: AuthenticationFailed | None = None
 
     @property
     def peer(self) -> str:
@@ -133,7 +133,7 @@ class V1ServerTransport(Server):
 
     def _accepted(self) -> None:
         self._accepted_at = self.clock.seconds()
-        self.let_in()
+        self.start_connection()
 
     def _register(self, data: bytes) -> bytes:
         if self._agent is not None:
@@ -152,7 +152,7 @@ class V1ServerTransport(Server):
 
     def _refused(self, name: str, reason: str, text: str) -> RequestRefused:
         """Return the refusal with *text*; *reason* is for the log."""
-        self._refusal = NotLetIn(name, [reason])
+        self._refusal = AuthenticationFailed(name, [reason])
         return RequestRefused(reason, text.encode() or UNAUTHORIZED.encode())
 
     def _pinged(self, data: bytes) -> bytes:
@@ -165,7 +165,7 @@ class V1ServerTransport(Server):
     def answered(self, name: bytes) -> None:
         """Finish the handshake: the config was accepted."""
         if name == CONFIG and self._agent is not None:
-            self.met(self._accepted_at)
+            self.start_keepalives(self._accepted_at)
             self.ready.callback(self._agent)
 
     def refused(self, name: bytes) -> None:

@@ -133,6 +133,6 @@ class EitherUplink:
             return await self._old.connect()
         connection.abort()
         raise NeedsHostKey(
-            f"{self._dialer.url} supports tower-v2, which is safe only with the proxy's host key: set "
+            f"{self._dialer.url} speaks tower-v2, which is safe only with the proxy's host key: set "
             "--host-key as 'tower join' prints it, instead of --insecure-v1-any-host-key"
         )

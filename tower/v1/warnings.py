@@ -22,13 +22,13 @@ from tower.websocket.subprotocols import KUBESPHERE_V1
 #: The condition's type.
 AGENT_PROTOCOL = "AgentProtocol"
 
-#: Interval of `Notices.remind`, s.
+#: Interval of `V1Warnings.remind`, s.
 REMINDER = 600.0
 
 _SECURE = "Each agent authenticates with its own key, verifies this proxy, and keeps its credentials."
 _INSECURE = (
-    "An agent uses kubesphere-v1: it does not verify this proxy's key, it sends its credentials for the API "
-    "server to any server that answers, and only a token authenticates it as this cluster's agent."
+    "An agent speaks kubesphere-v1: it does not verify this proxy's key, it sends its credentials for the "
+    "API server to any server that answers, and only a token authenticates it as this cluster's agent."
 )
 _NO_IMPERSONATION = "All users act with the agent's own credential (--v1-no-impersonation)."
 _OPEN_PORT = "The cluster's port does not authenticate clients (--v1-open-ports)."
@@ -40,7 +40,7 @@ _NAMED = 10
 _Verdict: TypeAlias = tuple[ConditionStatus, str, str]
 
 
-class Notices(Service):
+class V1Warnings(Service):
     """Follows the tunnels.  A cluster without tunnels keeps the condition of its last ones.
 
     :param epoch: returns the time of day, s since the epoch.
@@ -122,7 +122,7 @@ class Notices(Service):
             if tunnel not in self._warned:
                 self._warned.add(tunnel)
                 self._log.warn(
-                    "agent of {cluster} at {peer} (token {token}) uses kubesphere-v1: it has sent the "
+                    "agent of {cluster} at {peer} (token {token}) speaks kubesphere-v1: it has sent the "
                     "cluster's credential without verifying this proxy",
                     cluster=tunnel.name,
                     peer=tunnel.peer,

@@ -32,7 +32,7 @@ ENROL = b"enrol@tower.kubesphere.io"
 LONGEST_TOKEN = 256
 
 
-class NotAccepted(Exception):
+class ClaimRejected(Exception):
     """A well-formed request that is rejected without a lookup; the text is for the log."""
 
 
@@ -116,17 +116,17 @@ def read_claim(session_id: bytes, body: bytes) -> Claim:
         proven = fields.boolean()
     algorithm, blob = fields.string(), fields.string()
     if service != CONNECTION:
-        raise NotAccepted("the service is not ssh-connection")
+        raise ClaimRejected("the service is not ssh-connection")
     if algorithm != ED25519:
-        raise NotAccepted("the key is not ed25519")
+        raise ClaimRejected("the key is not ed25519")
     if not user or len(user) > LONGEST_NAME or not user.isascii():
-        raise NotAccepted("the user name is not a cluster name")
+        raise ClaimRejected("the user name is not a cluster name")
     if len(token) > LONGEST_TOKEN or not token.isascii():
-        raise NotAccepted("the join token is malformed")
+        raise ClaimRejected("the join token is malformed")
     if proven:
         signed = _to_sign(session_id, fields.before())
         if not verify(blob, fields.string(), signed):
-            raise NotAccepted("wrong signature")
+            raise ClaimRejected("wrong signature")
     fields.end()
     return Claim(
         cluster=user.decode(),

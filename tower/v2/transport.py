@@ -51,7 +51,7 @@ class AgentRefused(PeerError):
     for_peer = "authentication rejected"
 
 
-class NotLetIn(PeerError):
+class AuthenticationFailed(PeerError):
     """An agent's requests were rejected, and it or we closed the connection; only for the proxy's log.
 
     :ivar cluster: name of the claimed cluster.
@@ -129,7 +129,7 @@ class ServerTransport(Server):
     def _accepted(self, claim: Claim) -> None:
         self._claim = claim
         self._accepted_at = self.clock.seconds()
-        self.let_in()
+        self.start_connection()
 
     def _greet(self, data: bytes) -> bytes:
         if self._hello is not None:
@@ -142,7 +142,7 @@ class ServerTransport(Server):
     def answered(self, name: bytes) -> None:
         """Finish the handshake: the hello was answered."""
         if name == HELLO and self._claim is not None and self._hello is not None:
-            self.met(self._accepted_at)
+            self.start_keepalives(self._accepted_at)
             self.ready.callback(AgentPeer(self._claim.cluster, self._claim.fingerprint, self._hello))
 
     def ended(self, reason: Exception) -> None:
@@ -150,7 +150,7 @@ class ServerTransport(Server):
         auth = self.auth
         super().ended(reason)
         if isinstance(auth, UserAuthServer) and auth.refusals:
-            reason = NotLetIn(auth.cluster, auth.refusals)
+            reason = AuthenticationFailed(auth.cluster, auth.refusals)
         if not self.ready.called:
             self.ready.errback(Failure(reason))
 
@@ -196,26 +196,26 @@ class ClientTransport(Client):
         """See `PacketTransport.peer`."""
         return "the proxy"
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`."""
         seen = fingerprint(host_key)
         return None if seen in self._pinned else HostKeyMismatch(seen, self._pinned)
 
     def _accepted(self) -> None:
-        self.let_in()
+        self.start_connection()
         self._asked_at = self.clock.seconds()
         self.request(HELLO, self._hello.encode()).addCallback(self._greeted).addErrback(self._not_greeted)
 
     def _greeted(self, reply: bytes) -> None:
         hello = ProxyHello.decode(reply)
         assert self.host_key is not None
-        self.met(self._asked_at)
+        self.start_keepalives(self._asked_at)
         self.ready.callback(ProxyPeer(self._cluster, fingerprint(self.host_key), hello))
 
     def _not_greeted(self, failure: Failure) -> None:
         error = failure.value
         if isinstance(error, RequestRefused):
-            self.fail(PeerError("the proxy refused the hello"))
+            self.fail(PeerError("the proxy does not answer the hello"))
         elif isinstance(error, PeerError):
             self.fail(error)
         else:

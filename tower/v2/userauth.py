@@ -40,7 +40,15 @@ from tower.conch.transport.userauth_messages import (
 )
 from tower.errors import PeerError, Unauthorized
 from tower.tunnels.limits import Entrance
-from tower.v2.enrol import ENROL, Claim, NotAccepted, enrol_request, method_of, publickey_request, read_claim
+from tower.v2.enrol import (
+    ENROL,
+    Claim,
+    ClaimRejected,
+    enrol_request,
+    method_of,
+    publickey_request,
+    read_claim,
+)
 
 #: Requests answered on one connection, signed or not; ssh sends one for each key that it has.
 REQUESTS = 12
@@ -148,7 +156,7 @@ class UserAuthServer(SSHService):
         method = method_of(body)
         try:
             if method not in {PUBLICKEY, ENROL}:
-                raise NotAccepted(f"method {method[:64]!r}")
+                raise ClaimRejected(f"method {method[:64]!r}")
             claim = read_claim(self.transport.sessionID, body)
             self.cluster = claim.cluster
             if not claim.proven:
@@ -158,7 +166,7 @@ class UserAuthServer(SSHService):
             if isinstance(verdict, bool):
                 self._judge(claim, verdict)
                 return
-        except (NotAccepted, Unauthorized) as error:
+        except (ClaimRejected, Unauthorized) as error:
             self._refuse(method, error)
             return
         self._working = True
@@ -176,7 +184,7 @@ class UserAuthServer(SSHService):
             enrolled = await verdict
             if not self._over:
                 self._judge(claim, claim.token is not None or bool(enrolled))
-        except (NotAccepted, Unauthorized) as error:
+        except (ClaimRejected, Unauthorized) as error:
             if not self._over:
                 self._refuse(method, error)
         self._working = False
@@ -188,7 +196,7 @@ class UserAuthServer(SSHService):
         :raise NotAccepted: it is not.
         """
         if not verdict:
-            raise NotAccepted(f"the key {claim.fingerprint} is not enrolled")
+            raise ClaimRejected(f"the key {claim.fingerprint} is not enrolled")
         assert self.transport is not None
         self._over = True
         self.transport.sendPacket(MSG_USERAUTH_SUCCESS, b"")

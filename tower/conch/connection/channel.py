@@ -48,23 +48,23 @@ class Channel:
 
     __slots__ = (
         "__weakref__",
-        "_backlog",
         "_close_sent",
         "_closing",
         "_delivering",
+        "_end_delivered",
         "_end_reason",
         "_end_sent",
-        "_end_told",
+        "_fairness",
         "_finishing",
         "_fits",
-        "_inbox",
         "_longest",
         "_mux",
         "_out_window",
         "_paused",
         "_peer_closed",
         "_peer_ended",
-        "_sharing",
+        "_receive_queue",
+        "_send_queue",
         "_shut",
         "_uncredited",
         "_wanted",
@@ -82,19 +82,19 @@ class Channel:
     def __init__(self, mux: Mux, local: int, window: Window) -> None:
         self._mux = mux
         self._wire = mux.wire
-        self._sharing = mux.sharing
+        self._fairness = mux.fairness
         self.local = local
         self.receiver: Receiver = NO_RECEIVER
         self._window = window
         self.remote = self._out_window = self._longest = self._fits = 0
         self.head = b""
-        self._backlog: SendQueue | None = None  # exists only while it holds data, like the receive queue
-        self._inbox: ReceiveQueue | None = None
+        self._send_queue: SendQueue | None = None  # exists only while it holds data, like the receive queue
+        self._receive_queue: ReceiveQueue | None = None
         self._paused = True
         self._delivering = False
         self._wanted = False
         self.is_waiting = False
-        self._peer_ended = self._peer_closed = self._end_told = False
+        self._peer_ended = self._peer_closed = self._end_delivered = False
         self._finishing = self._end_sent = self._closing = self._close_sent = self._shut = False
         self._end_reason: Exception | None = None
         self._uncredited = 0
@@ -103,7 +103,7 @@ class Channel:
     @property
     def queued(self) -> int:
         """Bytes accepted by `send` that are not sent yet."""
-        return 0 if self._backlog is None else self._backlog.size
+        return 0 if self._send_queue is None else self._send_queue.size
 
     @property
     def is_closed(self) -> bool:
@@ -142,14 +142,14 @@ class Channel:
         if (
             0 < size <= self._fits
             and size <= self._out_window
-            and self._backlog is None
+            and self._send_queue is None
             and not self._wire.congested
         ):
             self._out_window -= size
             self.bytes_out += size
-            sharing, wire = self._sharing, self._wire  # as `Mux.send_data`, with one call less
-            if not (sharing.is_mixed or self is sharing.busiest):
-                sharing.notice(self, size)
+            fairness, wire = self._fairness, self._wire  # as `Mux.send_data`, with one call less
+            if not (fairness.is_mixed or self is fairness.last_active):
+                fairness.record(self, size)
             wire.send(self.head + size.to_bytes(4, "big") + data)
             if not wire.congested:
                 return True
@@ -160,7 +160,7 @@ class Channel:
 
     def _send_in_pieces(self, data: Buffer, size: int) -> bool:
         sent = 0
-        if self._backlog is None:
+        if self._send_queue is None:
             while sent < size and (piece := self._room(size - sent)):
                 self._mux.send_data(self, data[sent : sent + piece] if sent or piece < size else data)
                 self._out_window -= piece
@@ -169,10 +169,10 @@ class Channel:
                 return False  # the tunnel was lost in this call
         self.bytes_out += size
         if sent < size:
-            if self._backlog is None:
-                self._backlog = SendQueue()
-            self._backlog.add(data[sent:])
-        elif self._backlog is None and not self._wire.congested:
+            if self._send_queue is None:
+                self._send_queue = SendQueue()
+            self._send_queue.add(data[sent:])
+        elif self._send_queue is None and not self._wire.congested:
             return True
         self._wait()
         return False
@@ -185,8 +185,8 @@ class Channel:
         """
         if self._shut:
             return None
-        room = min(self._out_window, self._longest, self._sharing.largest)
-        if self._backlog is not None or not room or self._wire.congested:
+        room = min(self._out_window, self._longest, self._fairness.largest)
+        if self._send_queue is not None or not room or self._wire.congested:
             self._wait()
             return None
         return self._mux.space[:room]
@@ -203,32 +203,32 @@ class Channel:
         """Return how many of *wanted* bytes fit into the next packet."""
         if self._wire.congested:
             return 0
-        return min(wanted, self._out_window, self._longest, self._sharing.largest)
+        return min(wanted, self._out_window, self._longest, self._fairness.largest)
 
     def _wait(self) -> None:
-        """Join the queue of the mux, for `turn` and then `Receiver.drained`."""
+        """Join the queue of the mux, for `send_queued` and then `Receiver.drained`."""
         self._wanted = True
         if self._out_window and not self.is_waiting:
             self.is_waiting = True
             self._mux.wait(self)
 
-    def turn(self) -> bool:
+    def send_queued(self) -> bool:
         """Send one queued packet; return whether to queue the channel again.
 
         Called by the mux with `is_waiting` unset, so that `drained` may queue it again.
         """
-        backlog = self._backlog
-        if backlog is not None:
-            first = backlog.first()
+        queue = self._send_queue
+        if queue is not None:
+            first = queue.first()
             if room := self._room(len(first)):
                 self._mux.send_data(self, first[:room])
                 if self._close_sent:
                     return False  # the tunnel was lost in this call
                 self._out_window -= room
-                backlog.advance(room)
-            if backlog.size:
+                queue.advance(room)
+            if queue.size:
                 return self._out_window > 0
-            self._backlog = None
+            self._send_queue = None
         if self._closing:
             if self._finishing:
                 self._send_end()  # all data was sent, so this is a clean end
@@ -251,7 +251,7 @@ class Channel:
             raise BadSequence(f"a window of more than {LARGEST_WINDOW} B")
         was_empty = not self._out_window
         self._out_window += size
-        if was_empty and (self._wanted or self._backlog is not None) and not self.is_waiting:
+        if was_empty and (self._wanted or self._send_queue is not None) and not self.is_waiting:
             self.is_waiting = True
             self._mux.wait(self)
 
@@ -270,11 +270,11 @@ class Channel:
         self.bytes_in += size
         if self._closing or self._close_sent:
             self._grant(size)  # dropped, but the peer needs credit to reach its end
-        elif self._paused or self._inbox is not None:
+        elif self._paused or self._receive_queue is not None:
             if size:
-                if self._inbox is None:
-                    self._inbox = ReceiveQueue()
-                self._inbox.keep(data)
+                if self._receive_queue is None:
+                    self._receive_queue = ReceiveQueue()
+                self._receive_queue.keep(data)
         elif size:
             self._uncredited += size
             self.receiver.received(data)
@@ -298,7 +298,7 @@ class Channel:
         """See `tower.net.pipes.Pipe.resume`; delivers waiting data before it returns."""
         self._paused = False
         if self._end_reason is not None:
-            self._tell_closed(self._end_reason)
+            self._deliver_closed(self._end_reason)
         elif not self._delivering:
             self._deliver()
 
@@ -306,16 +306,16 @@ class Channel:
         self._delivering = True
         try:
             self._credit()
-            while (inbox := self._inbox) is not None and not self._paused:
-                data = inbox.take()
-                if not inbox.size:
-                    self._inbox = None
+            while (queue := self._receive_queue) is not None and not self._paused:
+                data = queue.take()
+                if not queue.size:
+                    self._receive_queue = None
                 self._uncredited += len(data)
                 self.receiver.received(data)
                 if not self._paused:
                     self._credit()
             if not self._paused:
-                self._tell_end()
+                self._deliver_end()
         finally:
             self._delivering = False
 
@@ -327,30 +327,30 @@ class Channel:
         if self._peer_ended:
             raise BadSequence("a second end")
         self._peer_ended = True
-        if not self._paused and self._inbox is None:
-            self._tell_end()
+        if not self._paused and self._receive_queue is None:
+            self._deliver_end()
 
     def close_received(self) -> None:
         """Handle the peer's CLOSE: answer it and deliver the remaining data."""
         self._peer_closed = self._shut = True
-        self._backlog = None
+        self._send_queue = None
         self._wanted = False
         if not self._close_sent:
             self._close_sent = True
             self._mux.send_close(self.remote)
         self._mux.forget(self)
-        if self._inbox is None:
+        if self._receive_queue is None:
             self._paused = False  # no data is left to hold back
         if not self._paused:
-            self._tell_end()
+            self._deliver_end()
 
-    def _tell_end(self) -> None:
-        if self._peer_ended and not (self._end_told or self._closing or self._end_reason):
-            self._end_told = True
+    def _deliver_end(self) -> None:
+        if self._peer_ended and not (self._end_delivered or self._closing or self._end_reason):
+            self._end_delivered = True
             self.receiver.ended()
         if self._peer_closed:
-            self._tell_closed(ChannelEnded("closed by the other side"))
-        elif self._end_told and self._end_sent and not self._close_sent:
+            self._deliver_closed(ChannelEnded("closed by the other side"))
+        elif self._end_delivered and self._end_sent and not self._close_sent:
             self._send_close(ChannelEnded("both sides are done"))
 
     # Ends
@@ -359,14 +359,14 @@ class Channel:
         """See `tower.net.pipes.Pipe.finish`."""
         if not (self._finishing or self._closing or self._close_sent):
             self._finishing = self._shut = True
-            if self._backlog is None:
+            if self._send_queue is None:
                 self._send_end()
 
     def _send_end(self) -> None:
         if not (self._end_sent or self._close_sent):
             self._end_sent = True
             self._mux.send_end(self.remote)
-            if self._end_told:
+            if self._end_delivered:
                 self._send_close(ChannelEnded("both sides are done"))
 
     def close(self) -> None:
@@ -374,8 +374,8 @@ class Channel:
         if self._closing or self._end_reason is not None:
             return
         self._closing = self._shut = True
-        self._drop_inbox()
-        if self._backlog is None:
+        self._drop_received()
+        if self._send_queue is None:
             self._send_close(ChannelEnded("closed on our side"))
 
     def abort(self) -> None:
@@ -383,33 +383,33 @@ class Channel:
         if self._end_reason is not None:
             return
         self._closing = self._shut = True
-        self._backlog = None
+        self._send_queue = None
         self._send_close(ChannelEnded("aborted on our side"))
 
-    def _drop_inbox(self) -> None:
+    def _drop_received(self) -> None:
         """Drop undelivered data, with credit for it: the peer must be able to reach its end."""
         dropped, self._uncredited = self._uncredited, 0
-        if self._inbox is not None:
-            dropped += self._inbox.size
-            self._inbox = None
+        if self._receive_queue is not None:
+            dropped += self._receive_queue.size
+            self._receive_queue = None
         self._grant(dropped)
 
     def _send_close(self, reason: Exception) -> None:
         if not self._close_sent:
             self._close_sent = self._shut = True
             self._mux.send_close(self.remote)
-        self._tell_closed(reason)
+        self._deliver_closed(reason)
 
     def lost(self, reason: Exception) -> None:
         """Close the channel because the tunnel is lost."""
         self._close_sent = self._peer_closed = self._shut = True
-        self._backlog = None
-        self._tell_closed(reason)
+        self._send_queue = None
+        self._deliver_closed(reason)
 
-    def _tell_closed(self, reason: Exception) -> None:
+    def _deliver_closed(self, reason: Exception) -> None:
         if self._end_reason is None:
             self._end_reason = reason
-        self._inbox = None
+        self._receive_queue = None
         self._window.close()  # only now: data kept for a paused receiver counted as borrowed
         receiver, self.receiver = self.receiver, NO_RECEIVER
         receiver.closed(reason)

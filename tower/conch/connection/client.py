@@ -39,14 +39,14 @@ class Client(LivenessTransport, SSHClientTransport):
         self.host_key: bytes | None = None
         self._half: ClientHalf | None = None
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
         """Return why this host key is not trusted, or None.  Override.
 
         Called at each key exchange, before the server has proved to hold the key.
         """
         raise NotImplementedError
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
         """Return whether *signature* was made with *host_key*.  Override for other key types.
 
         :raise Malformed: *host_key* is not such a key.
@@ -66,11 +66,11 @@ class Client(LivenessTransport, SSHClientTransport):
         fields = MessageReader(packet)
         host_key, reply, signature = fields.string(), fields.string(), fields.string()
         fields.end()
-        mistrust = self.mistrust(host_key)
-        if mistrust is None and self.host_key not in {None, host_key}:
-            mistrust = PeerError("the server's host key has changed since the first key exchange")
-        if mistrust is not None:
-            self.fail(mistrust, DISCONNECT_HOST_KEY_NOT_VERIFIABLE)
+        host_key_error = self.host_key_error(host_key)
+        if host_key_error is None and self.host_key not in {None, host_key}:
+            host_key_error = PeerError("the server's host key has changed since the first key exchange")
+        if host_key_error is not None:
+            self.fail(host_key_error, DISCONNECT_HOST_KEY_NOT_VERIFIABLE)
             return
         half, self._half = self._half, None
         assert half is not None
@@ -85,7 +85,7 @@ class Client(LivenessTransport, SSHClientTransport):
             reply,
         )
         exchange_hash = sha256(b"".join(map(NS, parts)) + secret).digest()
-        if not self.proves(host_key, signature, exchange_hash):
+        if not self.verify_signature(host_key, signature, exchange_hash):
             self.fail(PeerError("the server did not sign with its host key"), DISCONNECT_KEY_EXCHANGE_FAILED)
             return
         self.host_key = host_key

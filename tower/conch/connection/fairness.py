@@ -60,47 +60,47 @@ class Fairness:
 
     :param wire: of the tunnel.
     :ivar largest: data of the next packet at most, B; stored, not computed, since each packet reads it.
-    :ivar busiest: the channel that moved data last; `notice` is called for any other.
+    :ivar last_active: the channel that moved data last; `record` is called for any other.
     :ivar is_mixed: whether small packets of several channels were recorded: then no more records are needed.
     """
 
     __slots__ = (
+        "_busy",
         "_changed",
-        "_company",
         "_mixed_until",
         "_shared_until",
         "_wire",
-        "busiest",
         "is_mixed",
         "largest",
+        "last_active",
     )
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self.largest = LONGEST_DATA
-        self.busiest: object = None
+        self.last_active: object = None
         self.is_mixed = self._changed = False
         self._shared_until = self._mixed_until = 0.0
-        self._company = BusyChannels()
+        self._busy = BusyChannels()
 
-    def notice(self, channel: object, size: int) -> None:
+    def record(self, channel: object, size: int) -> None:
         """Record that another channel is active.  Reads no clock: it is called for most packets.
 
         Large packets of others slow down small ones, not bulk data.
         """
-        if self.busiest is not None:
+        if self.last_active is not None:
             self._changed = True
             if size <= ALWAYS_FITS:
                 self.is_mixed = True
                 self.largest = SHARED_PACKET
-        self.busiest = channel
+        self.last_active = channel
 
     def forget(self, channel: object) -> None:
         """Forget a closed channel."""
-        if self.busiest is channel:
-            self.busiest = None
+        if self.last_active is channel:
+            self.last_active = None
 
-    def look(self, now: float) -> bool:
+    def update(self, now: float) -> bool:
         """Update `largest`; return whether several channels were active recently.
 
         :param now: monotonic time, s.
@@ -115,10 +115,10 @@ class Fairness:
             self._shared_until = now + SHARED_FOR + self._wire.round_trip
         return now < self._shared_until
 
-    def near(self, window: Window, now: float) -> int:
-        """Return the limit of a channel's window for a nearby peer, B; updates as `look`."""
-        if not self.look(now):
+    def window_limit(self, window: Window, now: float) -> int:
+        """Return the limit of a channel's window for a nearby peer, B; updates as `update`."""
+        if not self.update(now):
             return ALONE
         if now >= self._mixed_until:
             return SHARED
-        return self._company.share(window, now)
+        return self._busy.share(window, now)

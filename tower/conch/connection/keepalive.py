@@ -89,7 +89,7 @@ class Keepalive:
         """
         assert self._peer is not None
         self._measured(took, is_free=True)
-        self._peer.rest()
+        self._peer.release_ciphers()
         self._first = self._clock.callLater(_SOON, self._probe_first)
         if self._interval > 0:
             self._before = self._peer.received()
@@ -122,7 +122,7 @@ class Keepalive:
         assert self._peer is not None
         if self._peer.received() == self._before:
             self._timer = None
-            self._peer.dead()
+            self._peer.give_up()
             return
         self._tick()
 
@@ -132,14 +132,14 @@ class Keepalive:
         if self._asked or peer is None:
             return
         self._asked = True
-        asked_at, before = self._clock.seconds(), peer.moved()
+        asked_at, before = self._clock.seconds(), peer.bytes_moved()
 
         def answered(_: object) -> None:
             self._asked = False
             if self._peer is not None:
-                moved = self._peer.moved() - before
+                moved = self._peer.bytes_moved() - before
                 self._measured(self._clock.seconds() - asked_at, is_free=0 <= moved <= _FREE)
-                self._peer.rest()
+                self._peer.release_ciphers()
 
         def refused(failure: Failure) -> None:
             if failure.check(RequestRefused):

@@ -90,18 +90,18 @@ class LivenessTransport(SecureTransport):
     def refused(self, name: bytes) -> None:
         """Called when a request of that name was refused.  Override."""
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """Start ``ssh-connection``: authentication has succeeded."""
         self.authenticated()
         self.setService(self.connection)
         self.auth = None
 
-    def met(self, asked_at: float) -> None:
+    def start_keepalives(self, asked_at: float) -> None:
         """Start keepalives: the handshake is over.
 
         :param asked_at: when we sent the message that the peer answered last; monotonic, s.
         """
-        self.greeted()
+        self.handshake_done()
         self._keepalive.start(self.clock.seconds() - asked_at)
 
     def ended(self, reason: Exception) -> None:
@@ -117,15 +117,15 @@ class LivenessTransport(SecureTransport):
         """Return a value that changes whenever something is received."""
         return self.opener, self.opener.packets
 
-    def moved(self) -> int:
+    def bytes_moved(self) -> int:
         """Return the bytes sealed and opened so far; starts again when keys change."""
         return self.sealer.octets + self.opener.octets
 
-    def rest(self) -> None:
+    def release_ciphers(self) -> None:
         """Free the ciphers of an idle connection; the next use makes them again, in a microsecond."""
-        self.sealer.rest()
-        self.opener.rest()
+        self.sealer.release_cipher()
+        self.opener.release_cipher()
 
-    def dead(self) -> None:
+    def give_up(self) -> None:
         """Close because of a silent peer; called by `Keepalive`."""
         self.fail(PeerDead("the peer sent nothing during three keepalive intervals"))

@@ -55,8 +55,8 @@ class Mux:
     :param accept: decides about channels that the peer opens; None refuses all.
     :param limit: channels at one time.
     :ivar space: the process's buffer for the data of a packet, before `commit`.
-    :ivar turns: channels that wait to send.
-    :ivar sharing: activity of the channels.
+    :ivar waiting: channels that wait to send.
+    :ivar fairness: activity of the channels.
     """
 
     __slots__ = (
@@ -69,10 +69,10 @@ class Mux:
         "_packet",
         "_pending",
         "channels",
+        "fairness",
         "owner",
-        "sharing",
         "space",
-        "turns",
+        "waiting",
         "wire",
     )
 
@@ -87,7 +87,7 @@ class Mux:
         self.wire = wire
         self._packet = wire.lease()
         self.space = self._packet[DATA_OFFSET:]
-        self.sharing = Fairness(wire)
+        self.fairness = Fairness(wire)
         self._budget = budget
         self.owner = owner
         self._accept = accept
@@ -96,7 +96,7 @@ class Mux:
         self._opening: dict[int, Deferred[Channel]] = {}
         self._pending = 0
         self._number = 0
-        self.turns: deque[Channel] | None = None  # an empty deque would be as large as everything else
+        self.waiting: deque[Channel] | None = None  # an empty deque would be as large as everything else
         self._lost: Exception | None = None
 
     # Opening
@@ -154,18 +154,18 @@ class Mux:
             self.space[:size] = data
             self.commit(channel, size)
             return
-        sharing = self.sharing
-        if not (sharing.is_mixed or channel is sharing.busiest):
-            sharing.notice(channel, size)
+        fairness = self.fairness
+        if not (fairness.is_mixed or channel is fairness.last_active):
+            fairness.record(channel, size)
         self.wire.send(channel.head + size.to_bytes(4, "big") + data)
 
     def commit(self, channel: Channel, size: int) -> None:
         """Send the first *size* bytes of `space` as one packet."""
-        sharing = self.sharing
-        if not (sharing.is_mixed or channel is sharing.busiest):
-            sharing.notice(channel, size)
-        if size > ALWAYS_FITS and sharing.largest < LONGEST_DATA:
-            sharing.look(self.wire.seconds())
+        fairness = self.fairness
+        if not (fairness.is_mixed or channel is fairness.last_active):
+            fairness.record(channel, size)
+        if size > ALWAYS_FITS and fairness.largest < LONGEST_DATA:
+            fairness.update(self.wire.seconds())
         DATA_HEAD.pack_into(self._packet, 0, 0, DATA, channel.remote, size)
         self.wire.commit(DATA_OFFSET + size)
 
@@ -181,33 +181,33 @@ class Mux:
         """Grant the peer credit of *window*, if there is any."""
         wire = self.wire
         now = wire.seconds()
-        if grant := window.renew(now, wire.round_trip, self.sharing.near(window, now)):
+        if grant := window.renew(now, wire.round_trip, self.fairness.window_limit(window, now)):
             wire.send(ABOUT_WITH.pack(ADJUST, channel.remote, grant))
 
     def wait(self, channel: Channel) -> None:
         """Queue *channel* until the tunnel takes data again."""
-        if self.turns is None:
-            self.turns = deque()
-        self.turns.append(channel)
+        if self.waiting is None:
+            self.waiting = deque()
+        self.waiting.append(channel)
         if not self.wire.congested:
             self.wire.soon()
 
     def drained(self) -> None:
         """Let waiting channels send, one packet each in turn, until the tunnel is congested again."""
-        turns = self.turns
-        while turns and not self.wire.congested:
-            channel = turns.popleft()
-            channel.is_waiting = False  # before `turn`, which may queue it again
-            if channel.turn() and not channel.is_waiting:
+        waiting = self.waiting
+        while waiting and not self.wire.congested:
+            channel = waiting.popleft()
+            channel.is_waiting = False  # before `send_queued`, which may queue it again
+            if channel.send_queued() and not channel.is_waiting:
                 channel.is_waiting = True
-                turns.append(channel)
-        if not turns:
-            self.turns = None
+                waiting.append(channel)
+        if not waiting:
+            self.waiting = None
 
     def forget(self, channel: Channel) -> None:
         """Free the number of *channel*, which is closed on both sides."""
         self.channels.pop(channel.local, None)
-        self.sharing.forget(channel)
+        self.fairness.forget(channel)
 
     # Messages
 
@@ -251,9 +251,9 @@ class Mux:
         channel = self.channels.get(number)
         if channel is None or number in self._opening:
             raise BadMessage(f"data for channel {number}, which is not open")
-        sharing = self.sharing
-        if not (sharing.is_mixed or channel is sharing.busiest):
-            sharing.notice(channel, size)
+        fairness = self.fairness
+        if not (fairness.is_mixed or channel is fairness.last_active):
+            fairness.record(channel, size)
         channel.data_received(packet[begin:end])
 
     def _opened(self, payload: memoryview) -> None:
@@ -300,7 +300,7 @@ class Mux:
     def _adjusted(self, channel: Channel, payload: memoryview) -> None:
         if len(payload) < 9:
             raise BadMessage("a window adjustment without a size")
-        self.sharing.look(self.wire.seconds())
+        self.fairness.update(self.wire.seconds())
         channel.window_adjusted(NUMBER.unpack_from(payload, 5)[0])
 
     def _extended(self, channel: Channel, payload: memoryview) -> None:
@@ -335,10 +335,10 @@ class Mux:
     def lost(self, reason: Exception) -> None:
         """Close every channel: the tunnel is lost."""
         self._lost = reason
-        if self.turns:
-            self.turns.clear()
-        self.turns = None
-        self.sharing.busiest = None  # breaks the cycle of mux and channel
+        if self.waiting:
+            self.waiting.clear()
+        self.waiting = None
+        self.fairness.last_active = None  # breaks the cycle of mux and channel
         unanswered, self._opening = self._opening, {}
         channels, self.channels = self.channels, {}
         for number, waiting in unanswered.items():

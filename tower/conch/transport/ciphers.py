@@ -98,11 +98,11 @@ class _Invocations:
         """Number of the next packet, modulo 2**32."""
         return self._first_sequence + self.packets & 0xFFFFFFFF
 
-    def rest(self) -> None:
-        """See `Sealer.rest`."""
+    def release_cipher(self) -> None:
+        """See `Sealer.release_cipher`."""
         self._aead = None
 
-    def _awake(self) -> AESGCM:
+    def _make_cipher(self) -> AESGCM:
         self._aead = aead = AESGCM(self._key)
         return aead
 
@@ -122,7 +122,7 @@ class GCMSealer(_Invocations):
         self._invocation = invocation + 1
         self.octets += len(plain)
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
-        return length + (self._aead or self._awake()).encrypt(nonce, plain, length)
+        return length + (self._aead or self._make_cipher()).encrypt(nonce, plain, length)
 
     def seal_into(self, plain: memoryview, size: int, out: memoryview) -> int:
         """See `Sealer.seal_into`."""
@@ -135,7 +135,7 @@ class GCMSealer(_Invocations):
         self._invocation = invocation + 1
         self.octets += end
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
-        aead = self._aead or self._awake()
+        aead = self._aead or self._make_cipher()
         aead.encrypt_into(nonce, plain[:end], length, out[4 : 4 + end + TAG])
         return 4 + end + TAG
 
@@ -160,7 +160,7 @@ class GCMOpener(_Invocations):
         self._invocation += 1
         self.octets += len(wire)
         try:
-            plain = (self._aead or self._awake()).decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
+            plain = (self._aead or self._make_cipher()).decrypt(nonce, bytes(wire[4:]), bytes(wire[:4]))
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None
         return plain[1 : payload_end(plain[0], len(plain))]
@@ -183,7 +183,7 @@ class GCMOpener(_Invocations):
         self.octets += size
         nonce = _NONCE.pack(self._fixed, invocation & _WRAP)
         try:
-            aead = self._aead or self._awake()
+            aead = self._aead or self._make_cipher()
             aead.decrypt_into(nonce, buffer[content:after], _LENGTH.pack(size), plain[:size])
         except InvalidTag:
             raise BadPacket("a packet is not authentic") from None

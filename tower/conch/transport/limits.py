@@ -67,7 +67,7 @@ class Disconnected(PeerError):
         self.code = code
 
 
-class NoRoom(Disconnected):
+class TooManyConnections(Disconnected):
     """The peer takes no further connection of ours (reason 12): a retry must wait."""
 
 

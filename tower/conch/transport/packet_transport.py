@@ -32,7 +32,13 @@ from twisted.python.failure import Failure
 from tower.conch.transport.fields import MessageReader
 from tower.conch.transport.handshake_buffer import OURS, SSH_2, HandshakeBuffer
 from tower.conch.transport.kex import KexOrder, goes_during_exchange
-from tower.conch.transport.limits import Closed, Disconnected, HandshakeTimeout, NoRoom, TransportLimits
+from tower.conch.transport.limits import (
+    Closed,
+    Disconnected,
+    HandshakeTimeout,
+    TooManyConnections,
+    TransportLimits,
+)
 from tower.conch.transport.packets import LONGEST_PACKET, ClearOpener, ClearSealer, Opener, Sealer
 from tower.errors import PeerError
 from tower.net.pipes import Buffer
@@ -76,14 +82,14 @@ class PacketTransport(SSHTransportBase):
     """
 
     __slots__ = (
-        "_arrivals",
         "_authenticated",
+        "_handshake_buffer",
         "_held",
         "_held_bytes",
+        "_holding_back",
         "_order",
         "_over",
         "_reason",
-        "_sending_held",
         "_timers",
         "_unknown",
         "clock",
@@ -115,11 +121,11 @@ class PacketTransport(SSHTransportBase):
         self.lost: Deferred[Exception] = Deferred()
         self.awaits_keys = False
         self._order = KexOrder(is_client=self.isClient)
-        self._arrivals: HandshakeBuffer | None = HandshakeBuffer()
+        self._handshake_buffer: HandshakeBuffer | None = HandshakeBuffer()
         self._authenticated = False
         self._over = False
         self._reason: Exception | None = None
-        self._sending_held = False
+        self._holding_back = False
         self._held: list[tuple[int, bytes]] = []
         self._held_bytes = 0
         self._unknown = 0
@@ -134,7 +140,7 @@ class PacketTransport(SSHTransportBase):
     def connectionMade(self) -> None:
         """Send our version line."""
         assert self.transport is not None
-        self._timers.set("handshake", self.limits.handshake, self._too_slow)
+        self._timers.set("handshake", self.limits.handshake, self._handshake_timed_out)
         self.transport.write(self.ourVersionString + b"\r\n")
 
     def connectionLost(self, reason: Failure | None = None) -> None:
@@ -157,7 +163,7 @@ class PacketTransport(SSHTransportBase):
     def ended(self, reason: Exception) -> None:
         """Called once when the connection is lost, before `lost` fires.  Override."""
 
-    def _too_slow(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self.fail(HandshakeTimeout(f"not authenticated within {self.limits.handshake:g} s"))
 
     def close(self, text: str) -> None:
@@ -205,7 +211,7 @@ class PacketTransport(SSHTransportBase):
         code, text = fields.number(), fields.string()
         # An attacker in the middle can send any text until packets are sealed.
         is_full = code == DISCONNECT_TOO_MANY_CONNECTIONS and not isinstance(self.opener, ClearOpener)
-        self._end((NoRoom if is_full else Disconnected)(code, text, self.peer))
+        self._end((TooManyConnections if is_full else Disconnected)(code, text, self.peer))
 
     def authenticated(self) -> None:
         """Allow longer packets and changes of keys: the peer is authenticated."""
@@ -218,24 +224,24 @@ class PacketTransport(SSHTransportBase):
         """Handle received bytes, in pieces of any size."""
         if self._over:
             return
-        arrivals = self._arrivals
-        assert arrivals is not None, "the parsing was released"
-        arrivals.add(data)
+        buffer = self._handshake_buffer
+        assert buffer is not None, "the parsing was released"
+        buffer.add(data)
         try:
-            if not self._authenticated and arrivals.total > self.limits.early_bytes:
+            if not self._authenticated and buffer.total > self.limits.early_bytes:
                 raise PeerError("too much before authentication")
-            if not self.gotVersion and not self.take_version(arrivals):
+            if not self.gotVersion and not self.take_version(buffer):
                 return
-            while not self._over and (payload := arrivals.packet(self.opener)) is not None:
+            while not self._over and (payload := buffer.packet(self.opener)) is not None:
                 self.dispatch(payload)
         except PeerError as error:
             self.fail(error)
         else:
             self.rekey_if_due()
 
-    def take_version(self, arrivals: HandshakeBuffer) -> bool:
+    def take_version(self, buffer: HandshakeBuffer) -> bool:
         """Parse the peer's version line; return whether it is complete."""
-        line = arrivals.version(self.wanted_version, from_server=self.isClient)
+        line = buffer.version(self.wanted_version, from_server=self.isClient)
         if line is None:
             return False
         self.gotVersion, self.otherVersionString = True, line
@@ -247,9 +253,9 @@ class PacketTransport(SSHTransportBase):
         From now on the caller parses packets with `opener`, which it reads again after each call of
         `dispatch`, and calls `dispatch` with every payload that it does not handle itself.
         """
-        arrivals, self._arrivals = self._arrivals, None
-        assert arrivals is not None, "the parsing was released before"
-        return arrivals.rest()
+        buffer, self._handshake_buffer = self._handshake_buffer, None
+        assert buffer is not None, "the parsing was released before"
+        return buffer.rest()
 
     def dispatch(self, payload: Buffer) -> None:
         """Handle one message; an invalid one closes the connection."""
@@ -304,14 +310,14 @@ class PacketTransport(SSHTransportBase):
     @property
     def in_key_exchange(self) -> bool:
         """Whether only messages of the key exchange are sent now; `sendPacket` holds back all others."""
-        return self._sending_held
+        return self._holding_back
 
     def sendPacket(self, messageType: int, payload: bytes) -> None:
         """Send one message, or hold it back during a key exchange."""
         if self._over:
             return
         assert self.transport is not None
-        if self._sending_held and not goes_during_exchange(messageType):
+        if self._holding_back and not goes_during_exchange(messageType):
             self._held.append((messageType, payload))
             self._held_bytes += len(payload) + 64
             if self._held_bytes > self.limits.held:
@@ -330,7 +336,7 @@ class PacketTransport(SSHTransportBase):
 
         If it must wait for the end of a key exchange, it is copied.
         """
-        if self._over or self._sending_held:
+        if self._over or self._holding_back:
             self.sendPacket(kind, bytes(payload))
         else:
             assert self.transport is not None
@@ -344,9 +350,9 @@ class PacketTransport(SSHTransportBase):
             self.rekey_if_due()
         payload[:] = bytes(len(payload))
 
-    def _let_go(self) -> None:
+    def _send_held(self) -> None:
         """Send the messages that the key exchange held back."""
-        self._sending_held = False
+        self._holding_back = False
         held, self._held, self._held_bytes = self._held, [], 0
         for kind, payload in held:
             self.sendPacket(kind, payload)

@@ -69,7 +69,7 @@ class Sealer(Protocol):
         The caller leaves ``plain[0]`` free for the padding length, and 32 bytes after *size* for padding.
         """
 
-    def rest(self) -> None:
+    def release_cipher(self) -> None:
         """Free the cipher of an idle connection; the next use makes it again."""
 
 
@@ -113,8 +113,8 @@ class Opener(Protocol):
         :raise BadPacket: as `wire_length` and `open`.
         """
 
-    def rest(self) -> None:
-        """See `Sealer.rest`."""
+    def release_cipher(self) -> None:
+        """See `Sealer.release_cipher`."""
 
 
 def padding_for(size: int, block: int) -> int:
@@ -140,8 +140,8 @@ class Counted:
         self.packets = 0
         self.octets = 0
 
-    def rest(self) -> None:
-        """See `Sealer.rest`; there is only a key."""
+    def release_cipher(self) -> None:
+        """See `Sealer.release_cipher`; there is only a key."""
 
     def _count(self, size: int) -> None:
         self.sequence = self.sequence + 1 & 0xFFFFFFFF

@@ -64,7 +64,7 @@ class SecureTransport(PacketTransport):
         super().connectionMade()
         self.sendKexInit()
 
-    def greeted(self) -> None:
+    def handshake_done(self) -> None:
         """Cancel the handshake's deadline and schedule the first change of keys."""
         self._timers.cancel("handshake")
         self._timers.set("rekey", self.limits.rekey_seconds, self.start_rekey)
@@ -98,15 +98,15 @@ class SecureTransport(PacketTransport):
         if self._over:
             return  # the connection was lost in this call
         self._keyExchangeState = self._KEY_EXCHANGE_REQUESTED
-        self._sending_held = True
-        self._timers.set("exchange", self.limits.exchange, self._exchange_too_slow)
+        self._holding_back = True
+        self._timers.set("exchange", self.limits.exchange, self._exchange_timed_out)
         self.on_exchange()
 
     def markers(self) -> tuple[bytes, ...]:
         """Return the extensions to announce in the first list of exchanges.  Override to add more."""
         return (STRICT_CLIENT if self.isClient else STRICT_SERVER,)
 
-    def _exchange_too_slow(self) -> None:
+    def _exchange_timed_out(self) -> None:
         self.fail(PeerError(f"no new keys within {self.limits.exchange:g} s"))
 
     def check_kexinit(self, packet: bytes) -> None:
@@ -144,7 +144,7 @@ class SecureTransport(PacketTransport):
         self._order.agreed()
         self.sendPacket(MSG_NEWKEYS, b"")
         self.sealer = new_keys.sealer(0 if self._order.strict else self.sealer.sequence)
-        self._let_go()
+        self._send_held()
         self.on_keys()
 
     def ssh_NEWKEYS(self, packet: bytes) -> None:

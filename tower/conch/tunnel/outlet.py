@@ -31,7 +31,7 @@ SMALL_PACKET = 8 * 1024
 MEDIUM_PACKET = 40 * 1024
 
 #: Limit of replies and window adjustments queued for a peer that does not read; data stops earlier, B.
-LARGEST_BACKLOG = 4 * 1024 * 1024
+LONGEST_QUEUE = 4 * 1024 * 1024
 
 #: Small packets of this total size are sent without waiting for the end of the turn, B.
 _BATCH = 64 * 1024
@@ -54,7 +54,6 @@ class Outlet:
     """
 
     __slots__ = (
-        "_backlog",
         "_exchanging",
         "_framed",
         "_full",
@@ -62,6 +61,7 @@ class Outlet:
         "_out_size",
         "_over",
         "_pipe",
+        "_queued",
         "_reactor",
         "_soon",
         "_ssh",
@@ -83,7 +83,7 @@ class Outlet:
         self._out: list[bytes] = []
         self._out_size = 0
         self._full = self._exchanging = self.congested = False
-        self._backlog = 0
+        self._queued = 0
         self._soon: Callable[[Callable[[], None]], Any] = getattr(
             reactor, "soon", partial(reactor.callLater, 0)
         )
@@ -116,7 +116,7 @@ class Outlet:
         self._out_size = size = self._out_size + len(data)
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._soon(self._turn)
+            self._soon(self._end_turn)
         if size > _BATCH:
             self._flush()
 
@@ -156,7 +156,7 @@ class Outlet:
             self._out_size = 0
             self.soon()
         batch.end += self._ssh.sealer.seal_into(_PLAIN, size, batch.memory[batch.end :])
-        if mux is None or batch.end - batch.front > mux.sharing.largest:
+        if mux is None or batch.end - batch.front > mux.fairness.largest:
             self._ship()
 
     def _ship(self) -> None:
@@ -168,18 +168,18 @@ class Outlet:
             self._transmit(batch.memory[begin : batch.end])
 
     def soon(self) -> None:
-        """Call `_turn` at the end of this turn of the reactor."""
+        """Call `_end_turn` at the end of this turn of the reactor."""
         if not self._turn_is_due:
             self._turn_is_due = True
-            self._soon(self._turn)
+            self._soon(self._end_turn)
 
-    def _turn(self) -> None:
+    def _end_turn(self) -> None:
         self._turn_is_due = False
         self._flush()
         if self._over:
             return
         mux = self.mux
-        if mux is not None and mux.turns and not self.congested:
+        if mux is not None and mux.waiting and not self.congested:
             mux.drained()
         self._ssh.rekey_if_due()
         if self._out or _GATHERED.owner is self:
@@ -202,9 +202,9 @@ class Outlet:
         if self._pipe.send(data):
             return
         if self._full:
-            self._backlog += size
-            if self._backlog > LARGEST_BACKLOG:
-                self._backlog = 0
+            self._queued += size
+            if self._queued > LONGEST_QUEUE:
+                self._queued = 0
                 self._ssh.fail(PeerError("the peer does not read the replies to its requests"))
                 self._pipe.abort()
         self._full = self.congested = True
@@ -258,8 +258,8 @@ class Outlet:
     def drained(self) -> None:
         """Resume sending: the socket has room again."""
         self._full, self.congested = False, self._exchanging or self.disconnecting
-        self._backlog = 0
-        self._turn()
+        self._queued = 0
+        self._end_turn()
 
     def control(self, payload: bytes, opcode: int) -> None:
         """Send a control frame at once."""
