@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tower.conch.transport.keys import KeyPair, load_or_create
 from tower.control.proxy_options import Options
 from tower.trust.authorities import given_authority, own_authority
-from tower.trust.serving_certificate import Serving, serving_names
+from tower.trust.serving_certificate import ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 
 
@@ -27,5 +27,5 @@ class ProxyTrust:
         else:
             self.authority = own_authority(state, "serving-ca", now())
         names = serving_names(options["publish-service-address"], options["host"])
-        self.serving = Serving(state, self.authority, self.users, names, now)
+        self.serving = ServingCertificate(state, self.authority, self.users, names, now)
         self.host_keys: Sequence[KeyPair] = [load_or_create(state, "ssh_host_ed25519_key")]

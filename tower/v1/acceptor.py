@@ -13,7 +13,7 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import LONGEST_VERSION, shortened
 from tower.net.pipes import Pipe
 from tower.reactor.timers import Clock
-from tower.tunnels.limits import Entrance
+from tower.tunnels.limits import TunnelSlot
 from tower.v1.config import AgentConfig
 from tower.v1.server import V1Agent, V1ServerTransport
 from tower.v1.tunnel import V1Tunnel
@@ -51,7 +51,7 @@ class V1AgentAcceptor:
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Accept the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
-        entrance = Entrance(self._acceptor.places)
+        entrance = TunnelSlot(self._acceptor.places)
         check = partial(self._check, entrance)
         ssh = V1ServerTransport(self._acceptor.wheel, self._host_key, check, keepalive=self._keepalive)
         entrance.attach(ssh)
@@ -64,7 +64,7 @@ class V1AgentAcceptor:
             level=LogLevel.warn,
         )
 
-    def _check(self, entrance: Entrance, config: AgentConfig) -> str:
+    def _check(self, entrance: TunnelSlot, config: AgentConfig) -> str:
         """Check the token, then the cluster's limit alone: its agents may share one token."""
         token = self._tokens.check(config.name, config.token)
         entrance.enter(config.name, "")

@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
-from tower.member.outgoing import DIAL_TIMEOUT, Dialling, Tally
+from tower.member.outgoing import DIAL_TIMEOUT, Dialing, StreamTally
 from tower.member.targets import TargetRefused
 from tower.net.connecting import connect
 from tower.net.connection import Connection
@@ -80,8 +80,8 @@ class V1Outgoing:
     ) -> None:
         self._reactor = reactor
         self._connect = connect
-        self.tally = Tally(reactor)
+        self.tally = StreamTally(reactor)
 
-    def for_tunnel(self, registration: Registration) -> Dialling:
+    def for_tunnel(self, registration: Registration) -> Dialing:
         """Return the acceptor of one tunnel's streams."""
-        return Dialling(RegisteredDestinations(self._reactor, registration, self._connect), self.tally)
+        return Dialing(RegisteredDestinations(self._reactor, registration, self._connect), self.tally)

@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
-from tower.member.outgoing import Dialling
+from tower.member.outgoing import Dialing
 from tower.net.budget import Budget
 from tower.reactor.timers import Clock
 from tower.v1.client import V1ClientTransport, V1Proxy
@@ -94,7 +94,7 @@ class V1Uplink:
         tunnel.start(leftover)
         return await opened
 
-    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialing: Dialling) -> None:
+    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialing: Dialing) -> None:
         """Carry streams: an old proxy opens them before it answers the registration."""
         tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialing.accept)
 
@@ -104,7 +104,7 @@ def _registered(proxy: V1Proxy, tunnel: SSHTunnel) -> SSHTunnel:
     return tunnel
 
 
-def _stop(reason: Exception, dialing: Dialling) -> Exception:
+def _stop(reason: Exception, dialing: Dialing) -> Exception:
     dialing.stop()
     return reason
 

@@ -24,7 +24,7 @@ from tower.reactor.log_batch import LogBatch, Summary
 from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
-from tower.tunnels.limits import Entrance, TunnelPlaces
+from tower.tunnels.limits import TunnelSlot, TunnelSlots
 from tower.v2.transport import AgentPeer, ServerTransport
 from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import FrameReader, FrameWriter
@@ -68,7 +68,7 @@ class AgentAcceptor(Service):
     ) -> None:
         self._reactor = reactor
         self.wheel = Wheel(reactor)
-        self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
+        self.places = TunnelSlots(self.wheel, per_key=per_key, per_cluster=per_cluster)
         self._log_batch = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
@@ -86,7 +86,7 @@ class AgentAcceptor(Service):
 
         :return: fires once the agent is accepted, rejected or disconnected.
         """
-        entrance = Entrance(self.places)
+        entrance = TunnelSlot(self.places)
         gate = Gatekeeper(self._tokens, entrance)
         ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
         entrance.attach(ssh)

@@ -39,7 +39,7 @@ from tower.conch.transport.userauth_messages import (
     PUBLICKEY,
 )
 from tower.errors import PeerError, Unauthorized
-from tower.tunnels.limits import Entrance
+from tower.tunnels.limits import TunnelSlot
 from tower.v2.enrol import (
     ENROL,
     Claim,
@@ -64,7 +64,7 @@ class Gatekeeper:
 
     __slots__ = ("_entrance", "_tokens")
 
-    def __init__(self, tokens: JoinTokens, entrance: Entrance) -> None:
+    def __init__(self, tokens: JoinTokens, entrance: TunnelSlot) -> None:
         self._tokens = tokens
         self._entrance = entrance
 
