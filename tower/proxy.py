@@ -47,7 +47,7 @@ from tower.trust.serving_certificate import RENEWAL_PERIOD
 from tower.trust.statedir import StateDir
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
-from tower.v1.warnings import REMINDER, Notices
+from tower.v1.warnings import REMINDER, V1Warnings
 from tower.v2.acceptor import AgentAcceptor
 from tower.web.gateway.gateway import Gateway
 from tower.websocket.endpoint import AgentEndpoint, Opened
@@ -221,7 +221,7 @@ class Proxy(MultiService):
         if not self.running:
             return
         options, reactor, gateways = self._options, self._reactor, self._gateways
-        notices = Notices(
+        notices = V1Warnings(
             records.clusters,
             self._tunnels,
             self._day.seconds,
