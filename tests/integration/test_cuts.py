@@ -70,7 +70,7 @@ class HandshakeTests(harness.TowerTestCase):
         )
 
     def works(self) -> bool:
-        """Return whether a request of jane's gets through, on her one kept-alive connection."""
+        """Return whether a request of jane's gets through, on one kept-alive connection."""
         if self.asking is None:
             self.asking = self.jane.connect()
             self.addCleanup(self.asking.close)

@@ -87,7 +87,7 @@ class FairnessTests(SynchronousTestCase):
         self.jane = self.tower.person("alpha", "jane", "--auth", "token")
 
     def is_full(self, slow: Load) -> bool:
-        """Return whether every buffer of the path is full: the input is no faster than the slow readers."""
+        """Return whether every buffer of the path is full: then the input is as slow as the readers."""
 
         def moved() -> int:
             return int(self.backend.report()["flooded"] + slow("pushed"))

@@ -166,7 +166,7 @@ class IsolationTests(SynchronousTestCase):
                 self.assertIn(resumed, (401, None), way)
 
     def expired(self, way: tuple[str, str]) -> tuple[float, int | None, int | None]:
-        """Hold a watch of jane's open until her credential expires.
+        """Hold a watch of jane's open until the credential expires.
 
         :return: how late it ended, s; and what the kept-alive connection and a resumed session still give.
         """

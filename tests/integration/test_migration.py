@@ -161,7 +161,7 @@ class MigrationTests(SynchronousTestCase):
         self.assertEqual(self.old.ask_kubesphere(), 200)
 
     def give_kubeconfig(self) -> Person:
-        """Jane has her own rights, on the front door."""
+        """Jane gets rights on the front door."""
         heading = "Give people and tools kubeconfigs of their own"
         self.addCleanup(member().kubectl, "delete", "clusterrolebinding", "tower-dev")
         self.assertIn(SYSTEM, self.guide.run(heading))

@@ -298,7 +298,7 @@ class ServerTests(OldAgentTestCase):
             peer.close()
 
     def test_half_close(self) -> None:
-        """A user who ends their side still gets everything on its way and the later answer (hole 17)."""
+        """A user who ends their side still gets the data in transit and the later answer (hole 17)."""
         peer = self.registered()
         user = HalfClosing(self.victim)
         self.addCleanup(user.close)

@@ -50,7 +50,7 @@ UNANSWERED = 3  # keepalives after which ssh gives us up
 
 
 class FolderTestCase(TestCase):
-    """Makes a folder of its own, passable for every user."""
+    """Makes a new folder, passable for every user."""
 
     timeout = 900
 

@@ -25,7 +25,7 @@ PART = 0.75
 #: How often what falls short is measured again, with one round more each time.
 TRIES = 3
 
-#: The most telling cases for their time: bulk in each direction, small requests and their cost, also with old
+#: The best cases for their time: bulk in each direction, small requests and their cost, also with old
 #: agents.
 NAMES = (
     "bulk-down-1",

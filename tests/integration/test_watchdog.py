@@ -1,4 +1,4 @@
-"""The watchdog of the Makefile's runs of trial, with tests that hang in several ways."""
+"""The watchdog of the Makefile's runs of trial, with several kinds of hanging tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SpinTests(TestCase):
     timeout = 1
 
     def test_a(self):
-        "Fails in an ordinary way, before."
+        "Fails normally, before."
         self.fail("an ordinary failure")
 
     def test_b(self):
