@@ -103,6 +103,24 @@ class AddTests(NodesTestCase):
             (spec.cloud_provider, spec.cloud_config, spec.kubelet_insecure), ("fake", "/c", True)
         )
 
+    def test_list_of_the_api(self) -> None:
+        """The API may list nodes where a cloud installs the key; another list takes its place."""
+        spec = self.added("--nodes-from-api", "--cloud-provider", "fake")
+        self.assertEqual((spec.nodes_from_api, spec.cloud_provider), (True, "fake"))
+        self.assertRegex(self.good("cluster", "show", "beta"), r"(?m)^Nodes: +as its API server lists them$")
+        for words, fields in (
+            (("--nodes", "n1"), (("n1",), False, "")),
+            (("--nodes-from-api",), ((), True, "")),
+            (("--cloud-provider", "fake"), ((), False, "fake")),
+            (("--nodes-from-api",), ((), True, "fake")),
+            (("--no-nodes-from-api",), ((), False, "fake")),
+        ):
+            self.good("cluster", "set", "beta", *words)
+            spec = self.spec()
+            self.assertEqual((spec.nodes, spec.nodes_from_api, spec.cloud_provider), fields, words)
+        refusal = self.bad("cluster", "set", "beta", "--nodes", "n1", "--nodes-from-api")
+        self.assertIn("--nodes-from-api: --nodes says already", refusal)
+
     def test_relative_paths(self) -> None:
         """Names count from the proxy's directory; with a dot before them, from where the command runs."""
         self.least[5] = "beta/id"

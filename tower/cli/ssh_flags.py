@@ -23,7 +23,7 @@ from tower.kube.kubeconfig import load_kubeconfig
 _PLACE = "spec.connection.ssh"
 
 #: Flags that together say who lists the nodes; naming one of them forgets the others.
-_SOURCES = ("nodes", "nodesFile", "cloudProvider", "cloudConfig")
+_SOURCES = ("nodes", "nodesFile", "nodesFromAPI", "cloudProvider", "cloudConfig")
 
 
 @frozen
@@ -117,6 +117,12 @@ _FLAGS: Sequence[_Flag] = (
 )
 
 _SWITCHES: Sequence[_Flag] = (
+    _Flag(
+        "nodes-from-api",
+        "nodesFromAPI",
+        "",
+        "list the nodes with the cluster's API; --cloud-provider then only installs the key",
+    ),
     _Flag(
         "insecure-skip-kubelet-tls-verify", "insecureSkipKubeletTLSVerify", "", "do not verify the kubelets"
     ),
@@ -235,7 +241,9 @@ def told_by_flag() -> Iterator[None]:
 
 def with_one_source(ssh: dict[str, Any]) -> dict[str, Any]:
     """Return *ssh* so that who listed the nodes before does no longer, if somebody else does now."""
-    if not any(ssh.get(name) for name in _SOURCES[:3]):
+    if ssh.get("nodesFromAPI"):  # goes together with a cloud provider
+        return {**dict.fromkeys(_SOURCES[:2]), **ssh}
+    if not any(ssh.get(name) for name in _SOURCES[:4]):
         return ssh
     return {**dict.fromkeys(_SOURCES), **ssh}
 

@@ -82,7 +82,8 @@ def _host_keys(ssh: dict[str, Any]) -> str:
 
 
 def _source(ssh: dict[str, Any]) -> str:
-    if provider := ssh.get("cloudProvider"):
+    provider = ssh.get("cloudProvider")
+    if provider and not ssh.get("nodesFromAPI"):
         config = f" ({file})" if (file := ssh.get("cloudConfig")) else ""
         return f"as the cloud {provider}{config} lists them"
     if file := ssh.get("nodesFile"):
