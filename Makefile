@@ -68,6 +68,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) tools/check-prose
 
 format: $(VENV)/.ready
 	$(VENV)/bin/ruff check --fix .

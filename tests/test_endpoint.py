@@ -12,9 +12,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from tests.fakes.gateway import FakeTunnel
 from tests.fakes.receivers import Recorder
 from tests.fakes.tunnel_pairs import TunnelPair
+from tests.fakes.tunnels import FakeTunnel
 from tower.endpoint import TunnelEndpoint
 from tower.tunnels import Tunnels
 

@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.service import IServiceMaker
 from twisted.internet.defer import CancelledError, Deferred
@@ -32,6 +32,7 @@ from tower.endpoint import DescriptionInvalid, FrontDoorEndpoint, parse_descript
 from tower.errors import ConfigurationError
 from tower.kube.kubeconfig import KubeAccess, kubeconfig
 from tower.net.connecting import ConnectFailed
+from tower.reactor.interfaces import ISocketReactor
 from tower.streamclient import FrontDoorAddress
 from twisted.plugins import tower_plugins
 
@@ -85,11 +86,12 @@ class ConnectTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have an endpoint, and what happens to its protocol."""
         self.clock = Clock()
+        self.reactor = cast(ISocketReactor, self.clock)
         self.access = KubeAccess(SERVER, token="t0ken")
         self.dialled: list[tuple[FrontDoorAddress, Deferred[Any]]] = []
         self.events: list[Any] = []
         self.protocol: type[Protocol] | None = Recorder
-        self.endpoint = FrontDoorEndpoint(self.clock, lambda: self.access, "alpha", "pg", self.dial)
+        self.endpoint = FrontDoorEndpoint(self.reactor, lambda: self.access, "alpha", "pg", self.dial)
 
     def dial(self, way: FrontDoorAddress) -> Deferred[Any]:
         """Connect when the test says so."""
@@ -244,6 +246,7 @@ class DescriptionTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have jane's kubeconfig."""
         self.clock = Clock()
+        self.reactor = cast(ISocketReactor, self.clock)
         self.path = self.write("jane", SERVER)
 
     def write(self, name: str, server: str) -> str:
@@ -255,7 +258,7 @@ class DescriptionTests(SynchronousTestCase):
 
     def parse(self, environ: dict[str, str] | None = None, **arguments: str) -> FrontDoorEndpoint:
         """Parse arguments."""
-        return parse_description(self.clock, (), arguments, environ or {})
+        return parse_description(self.reactor, (), arguments, environ or {})
 
     def wrong(self, *parts: str, environ: dict[str, str] | None = None, **arguments: str) -> None:
         """Fail unless the arguments are refused with all of *parts*, as ValueError and as ours."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from twisted.internet.address import HostnameAddress
@@ -28,6 +27,7 @@ from tower.net.connecting import ConnectFailed
 from tower.net.connection import Connection
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
+from tower.reactor.interfaces import ISocketReactor
 from tower.streamclient import FrontDoorAddress, StreamNotOpened, open_stream, way_of
 from tower.tunnels import Tunnels
 
@@ -79,7 +79,7 @@ class FrontDoorEndpoint:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         load: Callable[[], KubeAccess],
         cluster: str,
         target: str,
@@ -135,7 +135,7 @@ class DescriptionInvalid(ConfigurationError, ValueError):
 
 
 def parse_description(
-    reactor: Any,
+    reactor: ISocketReactor,
     words: Sequence[str],
     arguments: Mapping[str, str],
     environ: Mapping[str, str] = os.environ,

@@ -36,7 +36,7 @@ from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
 from tower.nodes.cluster import NodeServices
-from tower.nodes.clusters import LOOK_PERIOD, TRY_PERIOD, NodeClusters
+from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import one_line, one_line_errors
@@ -47,7 +47,7 @@ from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit
 from tower.store.audit_log import AuditCollector, open_audit_log
 from tower.store.sqlite import SQLiteStore
 from tower.trust.authorities import given_authority, own_authority
-from tower.trust.serving_certificate import RENEWAL_PERIOD, Serving, serving_names
+from tower.trust.serving_certificate import RENEWAL_PERIOD, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
@@ -140,7 +140,7 @@ class Proxy(MultiService):
             authority = own_authority(state, "serving-ca", epoch())
         else:
             authority = given_authority(options["ca-cert"], options["ca-key"], epoch())
-        serving = Serving(state, authority, users, serving_names(published.address, host), epoch)
+        serving = ServingCertificate(state, authority, users, serving_names(published.address, host), epoch)
         host_keys = [load_or_create(state, "ssh_host_ed25519_key")]
 
         # Records
@@ -265,7 +265,6 @@ class Proxy(MultiService):
             )
         )
         plain = gateway(PlainPort(agents.accept, nodes.unhealthy))
-        self._gateways = [front, plain]
         cluster_ports = ClusterProxies(
             clusters,
             KubernetesPorts(
@@ -283,7 +282,7 @@ class Proxy(MultiService):
             ),
         )
         self._token_watch = store.watch(
-            V1_TOKENS, lambda event: cluster_ports.resettle(str(event.record.value["cluster"]))
+            V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
         kubesphere_ports = ClusterProxies(
             clusters,
@@ -294,6 +293,7 @@ class Proxy(MultiService):
                 lambda name: gateway(KubeSpherePort(name)),
             ),
         )
+        self._drains = [front.stop, plain.stop, cluster_ports.drain, kubesphere_ports.drain]
         self._ports = [_server(secure_port, host, tls_reactor, front)]
         if port is not None:
             self._ports.insert(0, _server(port, host, plain_reactor, plain))
@@ -317,8 +317,8 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, cluster_ports.retry),
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, LOOK_PERIOD, nodes.look),
-            periodic(reactor, TRY_PERIOD, nodes.try_credentials),
+            periodic(reactor, REPORT_PERIOD, nodes.look),
+            periodic(reactor, CREDENTIAL_PERIOD, nodes.try_credentials),
             periodic(reactor, LOOK, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
@@ -384,7 +384,7 @@ class Proxy(MultiService):
         for port in self._ports:
             if port.parent is not None:  # None if the start failed before
                 await maybeDeferred(port.disownServiceParent)
-        draining: Deferred[Any] = DeferredList([gateway.stop(GRACE) for gateway in self._gateways])
+        draining: Deferred[Any] = DeferredList([drain(GRACE) for drain in self._drains])
         await draining
         self._pool.stop()
         await maybeDeferred(super().stopService)

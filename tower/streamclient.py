@@ -6,11 +6,11 @@ import json
 import re
 import ssl
 from collections.abc import Callable
-from typing import Any
 from urllib.parse import quote, urlsplit
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 
 from tower.errors import ConfigurationError, TowerError
@@ -19,6 +19,7 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.net.connecting import connect
 from tower.net.connection import Connection
 from tower.net.pipes import Pipe
+from tower.reactor.interfaces import ISocketReactor
 
 OPEN_TIMEOUT = 30.0  # s until a stream has to be open
 HEAD_LIMIT = 64 << 10  # B, of the answer to the upgrade
@@ -80,7 +81,7 @@ def way_of(access: KubeAccess, path: str, target: str, until: float | None = Non
     return FrontDoorAddress(host, port, context, access.tls_server_name or host, request, until)
 
 
-def dial(reactor: Any, way: FrontDoorAddress) -> Deferred[Connection]:
+def dial(reactor: ISocketReactor, way: FrontDoorAddress) -> Deferred[Connection]:
     """Connect to the proxy of *way*; see `tower.net.connecting.connect`."""
     return connect(reactor, way.host, way.port, tls=way.tls, server_hostname=way.server_name)
 
@@ -152,7 +153,7 @@ class Opening:
             failed(text)
 
 
-def open_stream(stream: Pipe, way: FrontDoorAddress, clock: Any) -> Deferred[bytes]:
+def open_stream(stream: Pipe, way: FrontDoorAddress, clock: IReactorTime) -> Deferred[bytes]:
     """Ask for the upgrade on a new connection to the proxy of *way*.
 
     :return: fires with what came on the stream already, when *stream* is that stream; it is paused then.

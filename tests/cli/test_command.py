@@ -10,9 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from tests.fakes.api import HOST_KEY, FakeTunnel
+from tests.fakes.api import HOST_KEY
 from tests.fakes.certificates import NOW
 from tests.fakes.cli import CommandTestCase, FakeConnection, FakeResponse
+from tests.fakes.tunnels import FakeTunnel
 from tower import __version__
 from tower.web.api.issuer import Published
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from tests.fakes.api import FakeTunnel
 from tests.fakes.cli import CommandTestCase
+from tests.fakes.tunnels import FakeTunnel
 
 #: As upstream makes them: 64 hex digits.
 OLD = "0123456789abcdef" * 4

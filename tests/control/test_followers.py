@@ -6,7 +6,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.bench import NOW, Bench, FakeTunnel
+from tests.control.bench import NOW, Bench
+from tests.fakes.tunnels import FakeTunnel
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import SSHSpec
@@ -155,14 +156,14 @@ class RevocationTests(SynchronousTestCase):
     def test_disable(self) -> None:
         """Disabling a cluster cuts its tunnels and sessions, and nobody else's."""
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
-        self.assertEqual(self.alpha.closed, ["cluster alpha is disabled"])
+        self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
         self.assertEqual(self.ended, ["cluster alpha is disabled"])
-        self.assertEqual(self.beta.closed, [])
+        self.assertEqual(self.beta.closings, [])
 
     def test_remove(self) -> None:
         """So does removing it, and nothing is remembered of it."""
         self.successResultOf(self.bench.clusters.remove("alpha"))
-        self.assertEqual(self.alpha.closed, ["cluster alpha was removed"])
+        self.assertEqual(self.alpha.closings, ["cluster alpha was removed"])
         self.assertEqual(len(self.ended), 1)
         self.assertIs(self.bench.tunnels.last_seen("alpha"), None)
 
@@ -174,8 +175,8 @@ class RevocationTests(SynchronousTestCase):
         other = FakeTunnel("alpha", "SHA256:c")
         self.bench.tunnels.add(other)
         self.successResultOf(self.bench.tokens.revoke("alpha", "SHA256:a"))
-        self.assertEqual(self.alpha.closed, ["this agent's key was revoked"])
-        self.assertEqual(other.closed, [])
+        self.assertEqual(self.alpha.closings, ["this agent's key was revoked"])
+        self.assertEqual(other.closings, [])
 
     def test_token(self) -> None:
         """Revoking a token of old agents cuts those that came by it, in that cluster alone."""
@@ -193,15 +194,15 @@ class RevocationTests(SynchronousTestCase):
             self.bench.tunnels.add(tunnel)
         self.successResultOf(tokens.revoke("alpha", revoked))
         why = ["this agent's token was revoked"]
-        self.assertEqual([tunnel.closed for tunnel in old], [why, why, [], []])
-        self.assertEqual(self.alpha.closed, [])
+        self.assertEqual([tunnel.closings for tunnel in old], [why, why, [], []])
+        self.assertEqual(self.alpha.closings, [])
         self.assertEqual(self.bench.tunnels.live("alpha"), [self.alpha, old[2]])
 
     def test_credential(self) -> None:
         """Revoking a credential ends what goes on with it."""
         self.successResultOf(self.bench.credentials.revoke(self.credential.id))
         self.assertEqual(len(self.ended), 1)
-        self.assertEqual(self.alpha.closed, [])
+        self.assertEqual(self.alpha.closings, [])
 
 
 class PeriodicTests(SynchronousTestCase):

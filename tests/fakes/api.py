@@ -36,36 +36,6 @@ HOST_KEY = "SHA256:" + "h" * 43
 
 
 @define(eq=False)
-class FakeTunnel:
-    """A live tunnel, as the API sees one."""
-
-    name: str
-    fingerprint: str = "SHA256:agent"
-    version: str = "1.2.3"
-    peer: str = "192.0.2.1:4711"
-    server: bytes = b""
-    since: float = NOW
-    draining: bool = False
-    round_trip: float = 0.0042
-    streams: int = 3
-    protocol: str = "tower-v2"
-    on_change: Callable[[], None] = lambda: None
-
-    def rewrite_for(self, target: str) -> None:
-        """Not for the API."""
-
-    def open(self, target: str) -> Any:
-        """Not for the API."""
-        raise AssertionError(target)
-
-    def drain(self) -> None:
-        """Not for the API."""
-
-    def close(self, reason: str) -> None:
-        """Nothing to close."""
-
-
-@define(eq=False)
 class Stream:
     """Where a watch writes.
 

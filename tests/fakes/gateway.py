@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from tests.fakes.pipes import FakePipe
+from tests.fakes.tunnels import FakeTunnel
 from tower.errors import ClusterUnreachable
 from tower.net.budget import Budget
 from tower.web.gateway.channel_pool import ChannelPool
@@ -36,23 +37,6 @@ class Jane:
         return bearer == self.token
 
 
-class Nobody:
-    """The receiver of a pipe that has none yet."""
-
-    def received(self, data: memoryview) -> None:
-        """Not to happen."""
-        raise AssertionError("bytes for nobody")
-
-    def ended(self) -> None:
-        """Nobody to tell."""
-
-    def drained(self) -> None:
-        """Nobody to tell."""
-
-    def closed(self, reason: Exception) -> None:
-        """Nobody to tell."""
-
-
 class FakeUser(FakePipe):
     """A user's connection."""
 
@@ -69,43 +53,6 @@ class FakeUser(FakePipe):
     def getPeer(self) -> IPv4Address:
         """Return an address."""
         return IPv4Address("TCP", "192.0.2.7", 4711)
-
-
-@define(eq=False)
-class FakeTunnel:
-    """Opens `FakePipe`s, at once or when the test says so."""
-
-    draining: bool = False
-    server: bytes = b"10.0.0.1:6443"
-    protocol: str = "tower-v2"
-    rewrite: Callable[[bytes, bool], bytes] | None = None
-    name: str = "alpha"
-    on_change: Callable[[], None] | None = None
-    at_once: bool = True
-    pipes: list[FakePipe] = field(factory=list)
-    targets: list[str] = field(factory=list)
-    openings: list[Deferred[FakePipe]] = field(factory=list)
-
-    def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
-        """Return `rewrite`, for the API server."""
-        return self.rewrite if target == "kubernetes" else None
-
-    def open(self, target: str) -> Any:
-        """Open."""
-        self.targets.append(target)
-        opening: Deferred[FakePipe] = Deferred()
-        self.openings.append(opening)
-        if self.at_once:
-            self.confirm()
-        return opening
-
-    def confirm(self) -> FakePipe:
-        """Have the last one open."""
-        pipe = FakePipe()
-        pipe.receiver = Nobody()
-        self.pipes.append(pipe)
-        self.openings[-1].callback(pipe)
-        return pipe
 
 
 @define(eq=False)

@@ -17,18 +17,24 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from tower.reactor.interfaces import ISocketReactor
 
 #: The name in the certificate of `server_context`.
 HOST = "tower.example"
 
 
+@implementer(ISocketReactor)
 class SocketReactor(Clock):
-    """Calls those whose socket is ready, each once a turn.
+    """Calls descriptors whose socket is ready, each once a turn.
 
-    :ivar readers: who waits for bytes.
-    :ivar writers: who waits for room.
-    :ivar turns: how often somebody was called.
+    :ivar readers: descriptors that wait for bytes.
+    :ivar writers: descriptors that wait for room.
+    :ivar turns: turns in which a descriptor or a timer was called.
     """
+
+    nameResolver: Any = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,8 +62,22 @@ class SocketReactor(Clock):
         if writer in self.writers:
             self.writers.remove(writer)
 
+    def removeAll(self) -> list[Any]:
+        """See IReactorFDSet."""
+        removed = [*self.readers, *self.writers]
+        self.readers, self.writers = [], []
+        return removed
+
+    def getReaders(self) -> list[Any]:
+        """See IReactorFDSet."""
+        return self.readers
+
+    def getWriters(self) -> list[Any]:
+        """See IReactorFDSet."""
+        return self.writers
+
     def turn(self) -> bool:
-        """Call whoever can go on; return whether there was anybody."""
+        """Call every descriptor and timer that is ready; return whether there was one."""
         readable, writable, _ = select.select(self.readers, self.writers, [], 0)
         for reader in readable:
             if reader in self.readers:
@@ -72,7 +92,7 @@ class SocketReactor(Clock):
         return busy
 
     def run(self, meanwhile: Callable[[], bool] = lambda: False, *, limit: int = 20_000) -> None:
-        """Go on until nobody can; *meanwhile* plays a peer and returns whether it did something."""
+        """Run until nothing is ready; *meanwhile* plays a peer and returns whether it did something."""
         for _ in range(limit):
             busy = self.turn()
             if not (meanwhile() or busy):

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
-from tests.fakes.gateway import Nobody
 from tests.fakes.pipes import FakePipe
+from tests.fakes.tunnels import Unread
 from tests.holes.machinekit import Line
 from tests.holes.towerkit import AGENT_KEY, AGENT_TOKEN, HOST_KEY, KEEPALIVE, UPGRADE, MemoryTower
 from tower.conch.transport.keys import KeyPair
@@ -171,6 +171,6 @@ class MemoryAgent:
             return fail(e)
         if isinstance(server, Deferred):
             return server
-        server.receiver = Nobody()
+        server.receiver = Unread()
         self.servers.append(server)
         return succeed(server)

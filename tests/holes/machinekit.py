@@ -9,8 +9,8 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock
 
-from tests.fakes.gateway import Nobody
 from tests.fakes.tunnel_pairs import MemoryPipe
+from tests.fakes.tunnels import Unread
 
 #: When it all happens, s since the epoch.
 NOW = 1_800_000_000.0
@@ -53,7 +53,7 @@ class Line(MemoryPipe):
 
     def __init__(self) -> None:
         super().__init__()
-        self.receiver = Nobody()
+        self.receiver = Unread()
         self.room = 1 << 24
         self.frozen = False
 

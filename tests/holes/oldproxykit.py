@@ -20,7 +20,7 @@ from tower.kube.apiserver import APIServer
 from tower.kube.kubeconfig import KubeAccess
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.net.budget import Budget
-from tower.tunnels.targets import Address
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
@@ -120,7 +120,7 @@ class OldWayAgent(MemoryAgent):
         self.old = V1Uplink(
             proxy.clock,
             cast(Dialer, self),
-            Registrar(self.member, "alpha", token, Address("ks-apiserver", 80)),
+            Registrar(self.member, "alpha", token, ServiceAddress("ks-apiserver", 80)),
             pinned,
             self.outgoing_v1,
             Budget(32 << 20),

@@ -1,4 +1,4 @@
-"""Sockets of Tower's connections in this process: a connection is gone at once, its socket a little later."""
+"""Sockets of Tower's connections in this process: each is closed shortly after its connection is lost."""
 
 from __future__ import annotations
 

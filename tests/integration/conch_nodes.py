@@ -1,6 +1,6 @@
-"""Many nodes in one process, each at an address of its own: SSH servers that let everybody in.
+"""Many nodes in one process, each at its own address: SSH servers that accept every client.
 
-Whatever is dialled through them is a kubelet's health page.  Run as ``python -m … PORT COUNT``; it says
+Every dial through them reaches a kubelet's health page.  Run as ``python -m … PORT COUNT``; it prints
 ``ready`` when all listen.
 """
 
@@ -31,7 +31,7 @@ def address(number: int) -> str:
 
 
 class Kubelet:
-    """The receiver of a channel that somebody dialled."""
+    """The receiver of a dialled channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -1,6 +1,6 @@
 """Tower's ends of SSH on bare loopback connections, for peers that know nothing of Tower.
 
-Such a peer says no hello, so these ends open their tunnel as soon as the peer is authenticated.  Everything
+Such a peer sends no hello, so these ends open their tunnel as soon as the peer is authenticated.  Everything
 else is what proxy and agent run: the same transports, the same fast path.
 """
 
@@ -66,7 +66,7 @@ class ProxyEnd(ServerTransport):
         self.changes = counted(self)
 
     def echo(self, incoming: Incoming) -> None:
-        """Accept a channel that says what it hears."""
+        """Accept a channel that echoes."""
         channel = incoming.accept()
         channel.receiver = Splice(channel, channel)
         channel.resume()
@@ -134,9 +134,9 @@ async def dial(
     limits: TransportLimits,
     **lists: list[bytes],
 ) -> AgentEnd:
-    """Connect to an SSH server and return our end when the server has let us in.
+    """Connect to an SSH server and return our end when the server has authenticated us.
 
-    :param lists: what to offer instead of all: ``supportedCiphers`` and the like.
+    :param lists: to offer instead of the defaults: ``supportedCiphers``, for example.
     """
     connection = await connect(reactor, LOOPBACK, port)
     end = AgentEnd(reactor, key, user, {host_key}, AgentHello(), limits=limits, keepalive=KEEPALIVE)
@@ -151,7 +151,7 @@ async def dial(
 
 
 class Echoed:
-    """Sends bytes into a channel as it takes them, and collects what comes back.
+    """Sends bytes into a channel as it takes them, and collects the echo.
 
     :ivar done: fires with everything that came back, when the channel is closed.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.address import IPv4Address
@@ -17,6 +17,7 @@ from tests.integration.closed_sockets import sockets_closed
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection
 from tower.net.listening import listen
+from tower.reactor.interfaces import ISocketReactor
 
 reactor: Any = _reactor
 
@@ -43,6 +44,11 @@ class WithResolver:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(reactor, name)
+
+
+def with_resolver(*addresses: IPv4Address) -> ISocketReactor:
+    """Return the reactor, in which every name has *addresses*."""
+    return cast(ISocketReactor, WithResolver(*addresses))
 
 
 class Echo(Recorder):
@@ -134,13 +140,13 @@ class ConnectTests(TestCase):
         self.assertEqual(connection.getPeer(), IPv4Address("TCP", "127.0.0.1", port))
         await self.echoed(connection)
         await self.echoed(
-            await connect(WithResolver(IPv4Address("TCP", "127.0.0.1", port)), "some.name", port)
+            await connect(with_resolver(IPv4Address("TCP", "127.0.0.1", port)), "some.name", port)
         )
 
     async def test_second_address(self) -> None:
         """If the first address does not answer, the next is tried."""
         port = self.serve()
-        both = WithResolver(
+        both = with_resolver(
             IPv4Address("TCP", "127.0.0.1", closed_port()), IPv4Address("TCP", "127.0.0.1", port)
         )
         await self.echoed(await connect(both, "some.name", port))

@@ -12,7 +12,7 @@ from tests.integration import harness
 from tests.integration.backends import Backend
 from tests.integration.programs import Program, wait_for
 from tests.integration.relay import Relay
-from tests.integration.uses import ENDLESS, Download, Upgrade, Upload
+from tests.integration.uses import ENDLESS, RATE, Download, Upgrade, Upload
 
 GONE = 60.0  # s within which everybody must have heard of a death; what is under way comes first
 MEND = 60.0  # s for all to be up again
@@ -20,6 +20,7 @@ PAUSE = 1.5  # s that a side stands still, shorter than the patience of the othe
 BETWEEN = 0.3  # s
 WHOLE = 300.0  # s for all that is under way to arrive
 RECORDS = 50
+SHORT = 3 * RATE  # B; moved within the proxy's grace
 GROUP = "/apis/cluster.kubesphere.io/v1alpha1"
 ALPHA = f"{GROUP}/clusters/alpha"
 KUBECONFIG = {"apiVersion": "cluster.kubesphere.io/v1alpha1", "kind": "Kubeconfig"}
@@ -113,6 +114,19 @@ class KilledTests(harness.TowerTestCase):
         time.sleep(1.0)
         self.tower.start()
         wait_for("the way", self.mended, MEND)
+
+    def test_terminated(self) -> None:
+        """SIGTERM of the proxy lets requests finish, on the front door and on the cluster's own port."""
+        own_port = self.tower.person("alpha", "joe", "--via", "port")
+        self.assertEqual(own_port.port, self.tower.cluster_port("alpha"))
+        uses = [kind(self.jane, size=SHORT) for kind in (Download, Upload)]
+        uses += [kind(own_port, "joe", size=SHORT) for kind in (Download, Upload)]
+        for use in uses:
+            use.wait_for_middle(MEND)
+        self.tower.proxy.ask_to_end()
+        for use in uses:
+            self.assertEqual(use.result(GONE), "whole", str(use))
+        self.assertTrue(self.tower.proxy.stop())
 
     def test_stopped_for_a_while(self) -> None:
         """SIGSTOP and SIGCONT of any side: what was under way goes on, and no byte is lost."""

@@ -154,8 +154,8 @@ class KubeSpherePortTests(KubeSphereTestCase):
         """Through either agent KubeSphere's own login works, and nobody is asked anything else."""
         message = self.wait_for_condition("KubeSpherePortOpen", "True", "PortOpen")
         self.assertIn(f"port {self.port + OFFSET} of {LOOPBACK}", message)
-        self.assertIn("nobody is authenticated", message)
-        self.assertIn("nobody is authenticated there", self.tower.proxy.output())
+        self.assertIn("clients are not authenticated", message)
+        self.assertIn("clients are not authenticated", self.tower.proxy.output())
         for _ in self.agents():
             port = self.port + OFFSET
             self.assertEqual(ask(port, "GET", "/home")[0], 401)
@@ -331,8 +331,8 @@ class OpenPortTests(RealTestCase):
     def test_open(self) -> None:
         """With it everybody is the agent there, and nobody anywhere else; tokens count as ever."""
         self.start_agent()
-        self.assertIn("open to everybody (--v1-open-ports)", self.port_is("OpenToEverybody"))
-        self.assertIn("is open to everybody (--v1-open-ports)", self.tower.proxy.output())
+        self.assertIn("does not require authentication (--v1-open-ports)", self.port_is("OpenToEverybody"))
+        self.assertIn("does not require authentication (--v1-open-ports)", self.tower.proxy.output())
         anybody = self.anybody()
         since = self.member.audit_size()
         for headers in ({}, {"Authorization": "Bearer of-no-meaning"}, {"Authorization": "Basic YTpi"}):

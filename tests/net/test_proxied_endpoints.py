@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.testing import MemoryReactorClock
@@ -13,6 +13,7 @@ from tests.fakes.pipes import FakePipe
 from tower.errors import ConfigurationError
 from tower.net.connecting import ConnectFailed
 from tower.net.proxied_endpoints import ProxiedEndpoints
+from tower.reactor.interfaces import IReactor
 
 PROXY = "http://jane:secret@squid.example:3128"
 
@@ -38,9 +39,10 @@ class WaysTests(SynchronousTestCase):
 
     def ask(self, url: str, **environ: str) -> Deferred[Any]:
         """Ask for something."""
-        ways = ProxiedEndpoints(self.reactor, BrowserLikePolicyForHTTPS(), 7.0, environ, self.reach)
+        reactor = cast(IReactor, self.reactor)
+        endpoints = ProxiedEndpoints(reactor, BrowserLikePolicyForHTTPS(), 7.0, environ, self.reach)
         pool = HTTPConnectionPool(self.reactor, persistent=False)
-        agent: Any = Agent.usingEndpointFactory(self.reactor, ways, pool)
+        agent: Any = Agent.usingEndpointFactory(self.reactor, endpoints, pool)
         asking: Deferred[Any] = agent.request(b"GET", url.encode("ascii"))
         return asking
 

@@ -27,7 +27,7 @@ class BacklogTests(SynchronousTestCase):
             first = backlog.first()
             count = min(counts.pop(0), len(first))
             got += first[:count]
-            backlog.went(count)
+            backlog.advance(count)
             self.assertEqual(backlog.size, len(whole) - len(got))
         self.assertEqual(got, whole)
 

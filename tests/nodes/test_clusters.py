@@ -26,7 +26,7 @@ from tower.kube.status import StatusError
 from tower.net.budget import Budget
 from tower.nodes import cluster as cluster_module
 from tower.nodes.cluster import NodeServices
-from tower.nodes.clusters import LOOK_PERIOD, NodeClusters
+from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
 from tower.nodes.node_sources import Lister, ListingFailed
 from tower.nodes.record_files import NodeFiles
 from tower.nodes.ssh.client_key import KeyUnusable
@@ -423,8 +423,8 @@ class NodeClustersTests(SynchronousTestCase):
         self.add()
         self.look()
         self.assertEqual((self.nodes.unhealthy(), self.said("NodesSynced")), ("", self.said("NodesSynced")))
-        for _ in range(int(615 / LOOK_PERIOD)):
-            self.clock.advance(LOOK_PERIOD)
+        for _ in range(int(615 / REPORT_PERIOD)):
+            self.clock.advance(REPORT_PERIOD)
         self.assertEqual(self.nodes.unhealthy(), "tunnel sync is taking too long: 615")
         self.look()
         status, reason, message = self.said("NodesSynced") or ("", "", "")

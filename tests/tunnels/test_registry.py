@@ -5,7 +5,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.bench import FakeTunnel
+from tests.fakes.tunnels import FakeTunnel
 from tower.errors import ClusterUnreachable
 from tower.tunnels import RECONNECTING, Tunnels
 
@@ -114,7 +114,7 @@ class TunnelsTests(SynchronousTestCase):
         for tunnel in (one, two):
             self.tunnels.add(tunnel)
         self.assertEqual(self.tunnels.cut("alpha", "revoked", "SHA256:a"), 1)
-        self.assertEqual((one.closed, two.closed), (["revoked"], []))
+        self.assertEqual((one.closings, two.closings), (["revoked"], []))
         self.assertEqual(self.tunnels.live("alpha"), [two])
         self.assertEqual(self.tunnels.cut("alpha", "removed"), 1)
         self.assertEqual(self.tunnels.live("alpha"), [])

@@ -19,7 +19,7 @@ from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.pipes import NO_RECEIVER
-from tower.tunnels.limits import TunnelPlaces
+from tower.tunnels.limits import TunnelSlots
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.config import CONFIG, AgentConfig
 from tower.v1.tunnel import V1Tunnel
@@ -127,7 +127,7 @@ class V1ReceptionTests(SynchronousTestCase):
 
     def test_one_too_many(self) -> None:
         """Agents with one token are limited by their cluster alone; one more hears why."""
-        self.reception.places = TunnelPlaces(self.bench.clock, per_key=1, per_cluster=2)
+        self.reception.places = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
         for answer in (b"", b""):
             agent, _ = self.connect()
             self.assertEqual(self.successResultOf(agent.answer), answer)

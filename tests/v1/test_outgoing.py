@@ -13,7 +13,7 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.streams import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
 from tower.net.connecting import ConnectFailed
-from tower.tunnels.targets import Address
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registration
@@ -22,7 +22,7 @@ REGISTRATION = Registration(
     AgentConfig(
         name="alpha", token="t0ken-of-alpha", kubernetes="Kubernetes:6443", kubesphere="[fd00::1]:80"
     ),
-    {"kubernetes:6443": Address("10.0.0.1", 6443), "[fd00::1]:80": Address("fd00::1", 80)},
+    {"kubernetes:6443": ServiceAddress("10.0.0.1", 6443), "[fd00::1]:80": ServiceAddress("fd00::1", 80)},
 )
 
 

@@ -16,7 +16,7 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.net.budget import Budget
 from tower.net.connection import Connection
-from tower.tunnels.targets import Address
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.client import RegistrationRefused, RegistrationUnanswered
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
@@ -41,7 +41,7 @@ class FakeRegistrar:
         if self.error is not None:
             raise self.error
         config = AgentConfig(name="alpha", token="t0ken", kubernetes=API_SERVER.decode(), bearer=self.token)
-        return Registration(config, {API_SERVER.decode(): Address("10.0.0.1", 6443)})
+        return Registration(config, {API_SERVER.decode(): ServiceAddress("10.0.0.1", 6443)})
 
 
 class FakeDialer:

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.control.bench import FakeTunnel
+from tests.fakes.tunnels import FakeTunnel
 from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
 from tower.store.records import StoreFailed
@@ -23,11 +23,8 @@ NOW = 1_790_000_000.0
 class OldTunnel(FakeTunnel):
     """A tunnel that an old agent opened."""
 
-    protocol = "kubesphere-v1"
-
     def __init__(self, name: str, credential_expires: float | None = None) -> None:
-        super().__init__(name, "v1:0123456789ab")
-        self.peer = "192.0.2.1:4711"
+        super().__init__(name, "v1:0123456789ab", protocol="kubesphere-v1")
         self.credential_expires = credential_expires
 
 

@@ -15,7 +15,7 @@ from tower.conch.transport.limits import NoRoom
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
-from tower.tunnels.limits import PATIENCE, TunnelPlaces
+from tower.tunnels.limits import ANSWER_TIMEOUT, TunnelSlots
 from tower.v2.acceptor import AgentAcceptor
 from tower.v2.hello import AgentHello
 from tower.v2.transport import AgentRefused, ClientTransport
@@ -90,7 +90,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def limit(self, per_key: int) -> str:
         """Allow so many tunnels to a key, have it open them, and return the token that it did so with."""
-        self.reception.places = TunnelPlaces(self.bench.clock, per_key=per_key)
+        self.reception.places = TunnelSlots(self.bench.clock, per_key=per_key)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.alive = []
         for _ in range(per_key):
@@ -103,7 +103,7 @@ class ReceptionTests(SynchronousTestCase):
         """Have those that are alive answer, and the time for it pass."""
         for pipes in [*self.alive, self.pipes]:
             carry_all(self.bench.clock, *pipes)
-        self.bench.clock.advance(PATIENCE)
+        self.bench.clock.advance(ANSWER_TIMEOUT)
         for pipes in [*self.alive, self.pipes]:
             carry_all(self.bench.clock, *pipes)
 
@@ -144,7 +144,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def test_counted_before_the_hello(self) -> None:
         """An agent that proves itself and says no hello has a place; it is free when it is gone."""
-        self.reception.places = TunnelPlaces(self.bench.clock, per_cluster=1)
+        self.reception.places = TunnelSlots(self.bench.clock, per_cluster=1)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.patch(ClientTransport, "_accepted", ClientTransport.let_in)
         self.connect(token)

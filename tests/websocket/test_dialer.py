@@ -7,7 +7,7 @@ import ssl
 import weakref
 from base64 import b64encode
 from hashlib import sha1
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.testing import MemoryReactorClock
@@ -21,6 +21,7 @@ from tower.net.connecting import ConnectFailed
 from tower.net.proxy_environment import HTTPProxy, parse_server_url
 from tower.net.tls.ca_pinning import key_hash
 from tower.net.tls.session import TLSSession
+from tower.reactor.interfaces import ISocketReactor
 from tower.websocket.client_handshake import LONGEST_ANSWER
 from tower.websocket.dialer import ANSWER_TIMEOUT, Dialer, DialFailed, NotSpoken
 
@@ -87,6 +88,7 @@ class DialerTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have a network on which every connection comes about."""
         self.clock = MemoryReactorClock()
+        self.reactor = cast(ISocketReactor, self.clock)
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.pipes: list[FakePipe] = []
         self.failure: ConnectFailed | None = None
@@ -103,7 +105,7 @@ class DialerTests(SynchronousTestCase):
         self, url: str = "ws://tower.example:8080/agent?a=b", protocol: str = "tower-v2", **options: Any
     ) -> Deferred[Any]:
         """Begin to dial."""
-        dialer = Dialer(self.clock, parse_server_url(url), connect=self.connect, **options)
+        dialer = Dialer(self.reactor, parse_server_url(url), connect=self.connect, **options)
         return Deferred.fromCoroutine(dialer.dial(protocol))
 
     def failed(self, dialled: Deferred[Any]) -> str:
@@ -283,7 +285,7 @@ class DialerTests(SynchronousTestCase):
     def test_learns_the_ca(self) -> None:
         """With a hash the CA is learnt on a connection of its own, once, and then rules."""
         dialer = Dialer(
-            self.clock,
+            self.reactor,
             parse_server_url("wss://tower.example"),
             hashes=[key_hash(family()[0][0])],
             connect=self.connect,

@@ -202,20 +202,15 @@ class Options(NodeOptions):
         :raise UsageError: they do not; names the options and the cure.
         """
         super().postOptions()
-        if self["kubeconfig"] is not None:
-            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
-        if self["leader-elect"]:
-            raise OptionError("leader-elect", "true", _LATER)
-        if (self["ca-cert"] is None) != (self["ca-key"] is None):
-            raise usage.UsageError("--ca-cert and --ca-key require each other: give both, or neither")
-        self._check_connections()
-        self._check_ports()
-        self._check_kubesphere()
-        for name in ("v1-open-ports", "v1-no-impersonation"):
-            if self[name] and self["require-v2"]:
-                raise usage.UsageError(
-                    f"--{name} is for KubeSphere Tower agents, which --require-v2 rejects: leave one out"
-                )
+        for rule in (
+            self._check_later,
+            self._check_ca,
+            self._check_connections,
+            self._check_ports,
+            self._check_kubesphere,
+            self._check_v1,
+        ):
+            self.check(rule)
 
     @property
     def connections_per_address(self) -> int:
@@ -234,6 +229,23 @@ class Options(NodeOptions):
         for name, host in (("port", "host"), ("secure-port", "host"), ("metrics-port", "metrics-host")):
             if self[name] is not None:
                 _check_port(name, self[name], host, self[host])
+
+    def _check_later(self) -> None:
+        if self["kubeconfig"] is not None:
+            raise OptionError("kubeconfig", self["kubeconfig"], _LATER)
+        if self["leader-elect"]:
+            raise OptionError("leader-elect", "true", _LATER)
+
+    def _check_ca(self) -> None:
+        if (self["ca-cert"] is None) != (self["ca-key"] is None):
+            raise usage.UsageError("--ca-cert and --ca-key require each other: give both, or neither")
+
+    def _check_v1(self) -> None:
+        for name in ("v1-open-ports", "v1-no-impersonation"):
+            if self[name] and self["require-v2"]:
+                raise usage.UsageError(
+                    f"--{name} is for KubeSphere Tower agents, which --require-v2 rejects: leave one out"
+                )
 
     def _check_connections(self) -> None:
         share, whole = self.connections_per_address, self["max-connections"]

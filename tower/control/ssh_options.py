@@ -81,7 +81,7 @@ class NodeOptions(EnvironmentOptions):
         ),
         parameter("ssh-port", "22", "Default SSH port of nodes.", read_port),
         parameter("ssh-cluster", None, "Name of the cluster.  [default: default]"),
-        parameter("nodes", (), "Comma-separated nodes of the cluster, host:port.", _read_nodes),
+        parameter("nodes", "", "Comma-separated nodes of the cluster, host:port.", _read_nodes),
         parameter("nodes-file", None, "File with one node per line.", read_file),
         parameter("cloud-provider", None, "Cloud that lists the nodes and installs the key."),
         parameter("cloud-config", None, "Cloud provider configuration file.", read_file),
@@ -110,18 +110,31 @@ class NodeOptions(EnvironmentOptions):
         :raise UsageError: they do not; names the options and the cure.
         """
         super().postOptions()
-        if not self["ssh-user"]:
-            for name in _NEED_USER:
-                if self[name]:
-                    given = ",".join(self[name]) if name == "nodes" else str(self[name])
-                    raise OptionError(name, given, "requires --ssh-user: give both")
-            if self["nodes-from-api"]:
-                raise usage.UsageError("--nodes-from-api requires --ssh-user: give both")
-            return
+        rules = (self._check_ssh, self._check_nodes) if self["ssh-user"] else (self._check_no_user,)
+        for rule in rules:
+            self.check(rule)
+
+    def _check_no_user(self) -> None:
+        for name in _NEED_USER:
+            if self[name]:
+                given = ",".join(self[name]) if name == "nodes" else str(self[name])
+                raise OptionError(name, given, "requires --ssh-user: give both")
+        if self["nodes-from-api"]:
+            raise usage.UsageError("--nodes-from-api requires --ssh-user: give both")
+
+    def _check_ssh(self) -> None:
         if not self["ssh-keyfile"]:
             raise usage.UsageError(
                 "--ssh-keyfile is missing: give the private key file of --ssh-user; it is created if missing"
             )
+        if not self["kubelet-port"]:
+            raise usage.UsageError("must enable kubelet port if proxy ssh-tunneling is specified")
+        try:
+            check_name(self._cluster_name)
+        except Invalid as e:
+            raise OptionError("ssh-cluster", self._cluster_name, str(e)) from None
+
+    def _check_nodes(self) -> None:
         lists = [name for name in ("nodes", "nodes-file", "nodes-from-api") if self[name]]
         if self["cloud-provider"] and lists != ["nodes-from-api"]:
             lists.append("cloud-provider")
@@ -129,16 +142,11 @@ class NodeOptions(EnvironmentOptions):
             raise usage.UsageError(f"--{lists[0]} and --{lists[1]} both list the nodes: give one of them")
         if self["cloud-config"] and not self["cloud-provider"]:
             raise usage.UsageError("--cloud-config requires --cloud-provider: give both")
-        if not self["kubelet-port"]:
-            raise usage.UsageError("must enable kubelet port if proxy ssh-tunneling is specified")
         if not (lists or self["member-kubeconfig"]):
             raise usage.UsageError(
-                "no option lists the nodes: give --nodes, --nodes-file, --cloud-provider or --member-kubeconfig"
+                "no option lists the nodes: give --nodes, --nodes-file, --cloud-provider or "
+                "--member-kubeconfig"
             )
-        try:
-            check_name(self._cluster_name)
-        except Invalid as e:
-            raise OptionError("ssh-cluster", self._cluster_name, str(e)) from None
 
     @property
     def _cluster_name(self) -> str:

@@ -23,6 +23,7 @@ from tower.errors import TowerError
 from tower.net.addresses import is_host, join_address
 from tower.net.connection import Connection
 from tower.net.tls.connection import TLSConnection, TLSFailed
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.process import is_scarce
 
 _KINDS = {
@@ -72,7 +73,7 @@ class _Attempt:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         what: str,
         timeout: float,
         tls: ssl.SSLContext | None,
@@ -243,7 +244,7 @@ def _socket_address(host: str, port: int) -> tuple[int, tuple[Any, ...]]:
 
 
 def connect(
-    reactor: Any,
+    reactor: ISocketReactor,
     host: str,
     port: int,
     *,

@@ -30,6 +30,7 @@ from tower.net.connection_slots import Slot
 from tower.net.lingering_close import Lingering
 from tower.net.pipes import NO_RECEIVER, Buffer, Receiver
 from tower.net.send_queue import SendQueue
+from tower.reactor.interfaces import ISocketReactor
 
 #: Received in one go, B.
 READ_SIZE = 256 * 1024
@@ -57,7 +58,6 @@ class Connection:
 
     `tower.net.tls.connection.TLSConnection` is the same with TLS inside.
 
-    :param reactor: an ``IReactorFDSet`` and ``IReactorTime``.
     :param sock: connected; the connection makes it non-blocking and owns it from here on.
     :ivar bytes_in: bytes received, after decryption.
     :ivar bytes_out: bytes sent, before encryption.
@@ -91,7 +91,7 @@ class Connection:
         "slot",
     )
 
-    def __init__(self, reactor: Any, sock: socket.socket) -> None:
+    def __init__(self, reactor: ISocketReactor, sock: socket.socket) -> None:
         sock.settimeout(0)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -301,7 +301,7 @@ class Connection:
             sent = self._transmit(first)
             if self._backlog is None:
                 return  # it was lost under this
-            backlog.went(sent)
+            backlog.advance(sent)
             if not backlog.size:
                 self._backlog = None
             if sent < len(first) or self._unsent is not None:

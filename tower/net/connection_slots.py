@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections import OrderedDict
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 #: The smallest period between two log lines about the same shortage, s.
@@ -27,13 +28,6 @@ class Owner(Protocol):
 
     def abort(self) -> None:
         """Close now."""
-
-
-class Clock(Protocol):
-    """The part of a reactor that is needed here."""
-
-    def seconds(self) -> float:
-        """Return the time, s."""
 
 
 class Slot:
@@ -83,7 +77,7 @@ class Slots:
 
     _log = Logger()
 
-    def __init__(self, clock: Clock, limit: int = 0, share: int = 0) -> None:
+    def __init__(self, clock: IReactorTime, limit: int = 0, share: int = 0) -> None:
         self._clock = clock
         self._limit = limit
         self._share = share
@@ -197,7 +191,7 @@ def source_of(host: str) -> Source:
     return str(mapped) if mapped is not None else address.packed[:8].hex()
 
 
-def prove(pipe: Any) -> None:
+def prove(pipe: object) -> None:
     """Keep the connection *pipe*, whose peer has shown an accepted credential, if it has a slot."""
     slot: Slot | None = getattr(pipe, "slot", None)
     if slot is not None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
 
 from twisted.internet.interfaces import IReadDescriptor
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.net.connection_slots import Slot
+from tower.reactor.interfaces import ISocketReactor
 
 #: How long to wait for the peer's end before the socket is closed, s.
 LINGER = 2.0
@@ -33,7 +33,7 @@ class Lingering:
 
     __slots__ = ("_fd", "_reactor", "_slot", "_socket", "_timer")
 
-    def __init__(self, reactor: Any, sock: socket.socket, slot: Slot | None = None) -> None:
+    def __init__(self, reactor: ISocketReactor, sock: socket.socket, slot: Slot | None = None) -> None:
         self._reactor = reactor
         self._socket = sock
         self._fd = sock.fileno()

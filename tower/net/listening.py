@@ -16,7 +16,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from attrs import frozen
 from twisted.internet import tcp
@@ -31,6 +31,7 @@ from tower.net.load_balancers import Arrival, Balancers
 from tower.net.pipes import Receiver
 from tower.net.proxy_protocol import Origin
 from tower.net.tls.connection import TLSConnection
+from tower.reactor.interfaces import ISocketReactor
 from tower.reactor.process import are_scarce, is_scarce
 
 #: Connections taken in one go, before others get their turn.
@@ -105,7 +106,7 @@ class Port(tcp.Port):
         self._tls = tls
         self._admission = admission
         self._arrivals: set[Arrival] = set()
-        self._clock: Any = self.reactor
+        self._sockets = cast(ISocketReactor, self.reactor)
         self._again: IDelayedCall | None = None
         self._complained: float | None = None
         self._exhausted = False
@@ -147,7 +148,7 @@ class Port(tcp.Port):
         if slot is None:
             _reset(sock)
         elif by_balancer:
-            self._arrivals.add(Arrival(self._clock, sock, address, slot, self._arrived, self._not_arrived))
+            self._arrivals.add(Arrival(self._sockets, sock, address, slot, self._arrived, self._not_arrived))
         else:
             self._connect(sock, address, slot)
 
@@ -170,9 +171,9 @@ class Port(tcp.Port):
         try:
             accepted = factory.buildProtocol(self._buildAddr(address[:2]))  # type: ignore[no-untyped-call]
             if self._tls is None:
-                connection = Connection(self._clock, sock)
+                connection = Connection(self._sockets, sock)
             else:
-                connection = TLSConnection(self._clock, sock, self._tls)
+                connection = TLSConnection(self._sockets, sock, self._tls)
         except OSError:
             sock.close()  # reset before we took it
             if slot is not None:
@@ -191,8 +192,8 @@ class Port(tcp.Port):
     def _pause(self, reason: str) -> None:
         """Have connections wait."""
         self.stopReading()  # type: ignore[no-untyped-call]
-        self._again = self._clock.callLater(PAUSE, self._resume)
-        now = self._clock.seconds()
+        self._again = self._sockets.callLater(PAUSE, self._resume)
+        now = self._sockets.seconds()
         if self._complained is None or now - self._complained >= REMINDER:
             self._complained = now
             self._exhausted = True
@@ -205,7 +206,7 @@ class Port(tcp.Port):
     def _resume(self) -> None:
         unproven = 0 if self._admission is None else self._admission.slots.unproven
         if not unproven and are_scarce(self.socket.fileno()):
-            self._again = self._clock.callLater(PAUSE, self._resume)
+            self._again = self._sockets.callLater(PAUSE, self._resume)
             return
         self._again = None
         self.startReading()  # type: ignore[no-untyped-call]
@@ -231,7 +232,7 @@ class ConnectionReactor:
     """
 
     def __init__(
-        self, reactor: Any, tls: ssl.SSLContext | None = None, admission: Admission | None = None
+        self, reactor: ISocketReactor, tls: ssl.SSLContext | None = None, admission: Admission | None = None
     ) -> None:
         self._reactor = reactor
         self._tls = tls
@@ -250,7 +251,7 @@ class ConnectionReactor:
 
 
 def listen(
-    reactor: Any, port: int, interface: str, accept: Accept, tls: ssl.SSLContext | None = None
+    reactor: ISocketReactor, port: int, interface: str, accept: Accept, tls: ssl.SSLContext | None = None
 ) -> IListeningPort:
     """Listen on *port* of *interface* and give each connection to *accept*; see `ConnectionReactor`."""
     return ConnectionReactor(reactor, tls).listenTCP(port, ConnectionFactory(accept), interface=interface)

@@ -11,14 +11,15 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from twisted.internet.interfaces import IReadDescriptor
+from twisted.internet.interfaces import IReactorTime, IReadDescriptor
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from tower.net.connection import RESET_ON_CLOSE
-from tower.net.connection_slots import REMINDER, Clock, Slot
+from tower.net.connection_slots import REMINDER, Slot
 from tower.net.proxy_protocol import HEADER_LIMIT, BadHeader, HeaderReader, Origin
+from tower.reactor.interfaces import ISocketReactor
 
 #: How long a balancer may take for its header, s.
 PATIENCE = 5.0
@@ -57,7 +58,7 @@ class Balancers:
 
     _log = Logger()
 
-    def __init__(self, clock: Clock, networks: Sequence[Network] = ()) -> None:
+    def __init__(self, clock: IReactorTime, networks: Sequence[Network] = ()) -> None:
         self._clock = clock
         self._networks = tuple(networks)
         self._told: float | None = None
@@ -101,7 +102,6 @@ class Balancers:
 class Arrival:
     """A balancer's connection until its header has been read, and not one byte more.
 
-    :param reactor: an ``IReactorFDSet`` and ``IReactorTime``.
     :param read: called once the header has been read: socket and slot belong to whoever is called.
     :param over: called instead, with why; empty if there is nothing to tell.
     :ivar address: of the balancer.
@@ -124,7 +124,7 @@ class Arrival:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         sock: socket.socket,
         address: tuple[Any, ...],
         slot: Slot,

@@ -20,6 +20,7 @@ from tower.net.connecting import ConnectFailed, connect
 from tower.net.pipe_transport import connected
 from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
+from tower.reactor.interfaces import IReactor
 
 #: Metadata services know who asks by where he is, and hand out credentials.
 _METADATA_NAMES = frozenset(("metadata.google.internal", "metadata"))
@@ -41,7 +42,7 @@ class ProxiedEndpoints:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: IReactor,
         policy: IPolicyForHTTPS,
         timeout: float,
         environ: Mapping[str, str],
@@ -89,7 +90,7 @@ class _ByProxy:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: IReactor,
         proxy: HTTPProxy,
         url: ServerURL,
         timeout: float,

@@ -30,7 +30,7 @@ class SendQueue:
         """Return what is next: at least a byte, if there is any."""
         return self._pieces[0]
 
-    def went(self, count: int) -> None:
+    def advance(self, count: int) -> None:
         """Forget the first *count* bytes of `first`."""
         self.size -= count
         first = self._pieces[0]

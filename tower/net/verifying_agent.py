@@ -16,13 +16,14 @@ from twisted.web.iweb import IAgent
 from tower.errors import ConfigurationError
 from tower.net.proxied_endpoints import ProxiedEndpoints
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
+from tower.reactor.interfaces import IReactor
 
 #: Largest file of authorities, B.
 _FILE_LIMIT = 4 << 20
 
 
 def verifying_agent(
-    reactor: Any, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
+    reactor: IReactor, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
 ) -> IAgent:
     """Return an agent that has a connection of its own for each request, so that nothing is left open.
 

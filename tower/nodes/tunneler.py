@@ -63,7 +63,7 @@ class TunnelSyncUnhealthy(TowerError):
     """The nodes were not listed, or the key was not installed, for too long."""
 
 
-def cut_user(user: str) -> str:
+def truncate_user(user: str) -> str:
     """Return *user*, or as many of its characters as have room in `LONGEST_USER` bytes.
 
     Whoever logs in and whoever has the key installed have to use the same.
@@ -77,7 +77,7 @@ class SSHTunneler(MultiService):
     As a service, it is `run` when it starts and stopped when it stops; `close` is for its owner.
 
     :param clock: an ``IReactorTime``.
-    :param user: to install the key for; see `cut_user`.
+    :param user: to install the key for; see `truncate_user`.
     :param lister: unless `run` is given one.
     :param install: None: whoever keeps the nodes lets the key in.
     :param epoch: returns the time of day, s since the epoch.
@@ -104,7 +104,7 @@ class SSHTunneler(MultiService):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_close = on_close
-        self.user = cut_user(user)
+        self.user = truncate_user(user)
         self.tunnels = tunnels
         self._too_long = self.user != user
         self._keypair = keypair
@@ -159,15 +159,15 @@ class SSHTunneler(MultiService):
 
     def turn_to(self, user: str, install: Install | None) -> None:
         """Have the key installed for *user*, by *install*, from now on; see there."""
-        self.user, self._install = cut_user(user), install
+        self.user, self._install = truncate_user(user), install
         self._last_install, self._key_error = None, ""
         self._key_lags_since = self._epoch() if self._has_run else None
         self._ensure_key()
-        self._installing.hurry()
+        self._installing.run_soon()
 
     def hurry(self) -> None:
         """List the nodes now, because something else says which there are."""
-        self._syncing.hurry()
+        self._syncing.run_soon()
 
     def stop(self) -> Deferred[None]:
         """List, check and install no more; open connections stay open.  `run` may be called again."""
@@ -196,7 +196,7 @@ class SSHTunneler(MultiService):
 
     async def _sync(self) -> None:
         if self._keypair.changed():
-            self._installing.hurry()
+            self._installing.run_soon()
         assert self._lister is not None
         try:
             nodes = await self._lister()
@@ -215,7 +215,7 @@ class SSHTunneler(MultiService):
         self._last_sync = self._sync_lags_since = self._epoch()
         before, self._listed = self._listed, frozenset(addresses)
         if before is not None and self._listed - before:
-            self._installing.hurry_each(NEWCOMER_PERIOD)  # the newcomers may not have the key
+            self._installing.run_soon_at_most_every(NEWCOMER_PERIOD)  # the newcomers may not have the key
 
     def _ensure_key(self) -> None:
         try:

@@ -6,13 +6,13 @@ Start with `tower.store.store` (`IStore`).  May import `tower.reactor` and `towe
 from __future__ import annotations
 
 from tower.store.store import (
-    RING,
+    EVENT_LIMIT,
     IStore,
     MemoryStore,
 )
 
 __all__ = [
-    "RING",
+    "EVENT_LIMIT",
     "IStore",
     "MemoryStore",
 ]

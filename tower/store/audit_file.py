@@ -21,7 +21,7 @@ STANDARD_OUTPUT = "-"
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}")
 
 
-class Writes(Protocol):
+class AuditBackend(Protocol):
     """Where lines can be added; called from a thread of its own."""
 
     def write(self, lines: bytes) -> None:
@@ -35,7 +35,7 @@ class StandardOutput:
     """The standard output of the program."""
 
     def write(self, lines: bytes) -> None:
-        """See `Writes.write`; here a part of them may be there after an error."""
+        """See `AuditBackend.write`; here a part of them may be there after an error."""
         sys.stdout.buffer.write(lines)
         sys.stdout.buffer.flush()
 
@@ -75,7 +75,7 @@ class RotatingFile:
             self.close()
 
     def write(self, lines: bytes) -> None:
-        """See `Writes.write`."""
+        """See `AuditBackend.write`."""
         size = self._size()
         if size and size + len(lines) > self._size_limit:
             self._put_aside()
@@ -89,7 +89,7 @@ class RotatingFile:
             raise
 
     def close(self) -> None:
-        """See `Writes.close`."""
+        """See `AuditBackend.close`."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

@@ -1,6 +1,6 @@
 """Writes the audit log: lines are put here, and soon afterwards a thread adds them to the file.
 
-A disk that is slow, full or gone holds up nobody: lines wait, up to `LARGEST_BACKLOG`, and what comes after
+A disk that is slow, full or gone holds up nobody: lines wait, up to `QUEUE_LIMIT`, and what comes after
 that is lost, counted, and said.
 """
 
@@ -19,19 +19,19 @@ from twisted.python.failure import Failure
 
 from tower.options import OptionError
 from tower.reactor.worker_thread import WorkerThread
-from tower.store.audit_file import STANDARD_OUTPUT, RotatingFile, StandardOutput, Writes
+from tower.store.audit_file import STANDARD_OUTPUT, AuditBackend, RotatingFile, StandardOutput
 
 #: How long a line waits for others to be written with, s.
-GATHERING = 0.1
+BATCH_DELAY = 0.1
 
 #: How long to wait after lines could not be written, s.
-RETRY = 1.0
+RETRY_DELAY = 1.0
 
 #: Most that waits for the disk, B.
-LARGEST_BACKLOG = 4 * 1024 * 1024
+QUEUE_LIMIT = 4 * 1024 * 1024
 
 #: How long a stop waits for the disk, s.
-PATIENCE = 5.0
+STOP_TIMEOUT = 5.0
 
 #: Names of kube-apiserver.
 EVENTS = "apiserver_audit_event_total"
@@ -62,7 +62,7 @@ class AuditLog:
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, thread: Works, file: Writes, place: str) -> None:
+    def __init__(self, reactor: Any, thread: Works, file: AuditBackend, place: str) -> None:
         self._reactor = reactor
         self._thread = thread
         self._file = file
@@ -77,13 +77,13 @@ class AuditLog:
     def put(self, line: bytes) -> None:
         """Write *line*, which ends with a line feed, soon."""
         self.lines += 1
-        if self._over or self._size + len(line) > LARGEST_BACKLOG:
+        if self._over or self._size + len(line) > QUEUE_LIMIT:
             self.lost += 1
             return
         self._waiting.append(line)
         self._size += len(line)
         if self._due is None and self._writing is None:
-            self._due = self._reactor.callLater(GATHERING, self._write)
+            self._due = self._reactor.callLater(BATCH_DELAY, self._write)
 
     async def stop(self) -> None:
         """Write what waits, and close the file; give up on a disk that does not take it in time."""
@@ -94,7 +94,7 @@ class AuditLog:
             if self._writing is not None:
                 writing: Deferred[Any] = Deferred()
                 self._writing.chainDeferred(writing)
-                writing.addTimeout(PATIENCE, self._reactor)
+                writing.addTimeout(STOP_TIMEOUT, self._reactor)
                 await DeferredList([writing], consumeErrors=True)
         self._over = True
         if self._due is not None:
@@ -123,7 +123,7 @@ class AuditLog:
             )
         self._size = sum(map(len, self._waiting))
         if self._waiting:
-            self._due = self._reactor.callLater(GATHERING, self._write)
+            self._due = self._reactor.callLater(BATCH_DELAY, self._write)
 
     def _not_written(self, failure: Failure, lines: list[bytes]) -> None:
         """Keep the lines, and try again."""
@@ -136,9 +136,9 @@ class AuditLog:
                 "Unable to write audit log: {place}, the error is: {error}; lines wait, up to {limit} MiB",
                 place=self._place,
                 error=getattr(error, "strerror", None) or error,
-                limit=LARGEST_BACKLOG >> 20,
+                limit=QUEUE_LIMIT >> 20,
             )
-        self._due = self._reactor.callLater(RETRY, self._write)
+        self._due = self._reactor.callLater(RETRY_DELAY, self._write)
 
 
 def open_audit_log(options: Mapping[str, Any], reactor: Any, seconds: Callable[[], float]) -> AuditLog | None:

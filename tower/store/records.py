@@ -29,7 +29,7 @@ KINDS = (
 )
 
 #: Those whose records belong to one cluster, whose uid they have at ``cluster_uid``, and go with it.
-OF_CLUSTERS = (
+CLUSTER_KINDS = (
     "ports",
     "jointokens",
     "v1tokens",

@@ -23,7 +23,7 @@ from tower.store.store import SnapshotStore
 SIZE_LIMIT = 1 << 30
 
 #: Most transactions that wait for the disk; more are refused.
-BACKLOG = 1000
+QUEUE_LIMIT = 1000
 
 
 class SQLiteStore(SnapshotStore):
@@ -51,8 +51,8 @@ class SQLiteStore(SnapshotStore):
         """See `IStore.transact`.  Cancelling the answer does not undo the write."""
         if self._stopped is not None:
             return fail(StoreFailed("the store has stopped"))
-        if self._waiting >= BACKLOG:
-            return fail(StoreFailed(f"{BACKLOG} writes wait for the disk already: try again later"))
+        if self._waiting >= QUEUE_LIMIT:
+            return fail(StoreFailed(f"{QUEUE_LIMIT} writes wait for the disk already: try again later"))
         # The thread reads them later, when the caller may have changed his own.
         own = [
             evolve(o, value=detached(o.value)) if isinstance(o, Create | Update) else o for o in operations

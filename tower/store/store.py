@@ -40,7 +40,7 @@ from tower.store.records import (
 )
 
 #: How many events of each kind are kept for those who ask what they missed.
-RING = 1000
+EVENT_LIMIT = 1000
 
 
 class IStore(Protocol):
@@ -235,7 +235,7 @@ class SnapshotStore:
                 self._records[record.kind][record.name] = record
             ring = self._rings[record.kind]
             ring.append(event)
-            if len(ring) > RING:
+            if len(ring) > EVENT_LIMIT:
                 self._floors[record.kind] = ring.popleft().record.version
             self._version = max(self._version, record.version)
         self._undelivered.extend(events)

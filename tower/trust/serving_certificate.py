@@ -37,7 +37,7 @@ _NO_CHECK_TIME = 0x200000
 _WILDCARDS = ("0.0.0.0", "::", "*")
 
 
-class Serving:
+class ServingCertificate:
     """Keeps a serving certificate that is good for *names* and a TLS context with it.
 
     :param authority: signs the certificate; sent along, so that an agent can pin it by hash alone.

@@ -13,7 +13,7 @@ from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.escaping import LONGEST_VERSION, shortened
 from tower.net.pipes import Pipe
-from tower.tunnels.limits import Entrance
+from tower.tunnels.limits import TunnelSlot
 from tower.v1.config import AgentConfig
 from tower.v1.server import V1Agent, V1ServerTransport
 from tower.v1.tunnel import V1Tunnel
@@ -51,20 +51,20 @@ class V1AgentAcceptor:
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Take the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
-        entrance = Entrance(self._reception.places)
+        entrance = TunnelSlot(self._reception.places)
         admit = partial(self._admit, entrance)
         ssh = V1ServerTransport(self._reception.wheel, self._host_key, admit, keepalive=self._keepalive)
         entrance.attach(ssh)
         return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
 
     def _text_came(self) -> None:
-        self._reception.rejections.tell(
+        self._reception.rejections.log(
             "agents sent text messages",
             "an agent of kubesphere-v1 sends text messages; they are treated as binary ones",
             level=LogLevel.warn,
         )
 
-    def _admit(self, entrance: Entrance, config: AgentConfig) -> str:
+    def _admit(self, entrance: TunnelSlot, config: AgentConfig) -> str:
         """All agents of a cluster may send one token, so the cluster's limit alone counts for them."""
         token = self._tokens.check(config.name, config.token)
         entrance.enter(config.name, "")

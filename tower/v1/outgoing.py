@@ -9,7 +9,7 @@ from twisted.internet.defer import Deferred
 
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
-from tower.member.outgoing import DIAL_TIMEOUT, Dialling, Tally
+from tower.member.outgoing import DIAL_TIMEOUT, Dialing, StreamTally
 from tower.member.targets import TargetRefused
 from tower.net.connecting import connect
 from tower.net.connection import Connection
@@ -75,8 +75,8 @@ class V1Outgoing:
     def __init__(self, reactor: Any, *, connect: Callable[..., Deferred[Connection]] = connect) -> None:
         self._reactor = reactor
         self._connect = connect
-        self.tally = Tally(reactor)
+        self.tally = StreamTally(reactor)
 
-    def for_tunnel(self, registration: Registration) -> Dialling:
+    def for_tunnel(self, registration: Registration) -> Dialing:
         """Return what accepts the streams of one tunnel."""
-        return Dialling(RegisteredWays(self._reactor, registration, self._connect), self.tally)
+        return Dialing(RegisteredWays(self._reactor, registration, self._connect), self.tally)

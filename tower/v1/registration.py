@@ -9,7 +9,7 @@ from attrs import field, frozen
 from tower import __version__
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
-from tower.tunnels.targets import Address
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import LONGEST_CONFIG, AgentConfig
 
 _SENT = (
@@ -27,7 +27,7 @@ class Registration:
     """
 
     config: AgentConfig = field(repr=False)
-    addresses: Mapping[str, Address]
+    addresses: Mapping[str, ServiceAddress]
 
 
 class Registrar:
@@ -38,7 +38,7 @@ class Registrar:
     :raise ConfigurationError: an old proxy cannot reach such a member.
     """
 
-    def __init__(self, member: APIServer, cluster: str, token: str, kubesphere: Address) -> None:
+    def __init__(self, member: APIServer, cluster: str, token: str, kubesphere: ServiceAddress) -> None:
         self._member = member
         self._cluster = cluster
         self._token = token
@@ -64,7 +64,7 @@ class Registrar:
                 f"API server {member.address}: proxies of kubesphere-v1 know no path in front of requests: "
                 "give a server without one in the kubeconfig"
             )
-        called = Address(member.server_name, member.port)
+        called = ServiceAddress(member.server_name, member.port)
         config = AgentConfig(
             version=__version__,
             name=self._cluster,
@@ -84,7 +84,7 @@ class Registrar:
             )
         addresses = {
             config.kubesphere.lower(): self._kubesphere,
-            config.kubernetes.lower(): Address(member.host, member.port),
+            config.kubernetes.lower(): ServiceAddress(member.host, member.port),
         }
         return Registration(config, addresses)
 

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
-from tower.member.outgoing import Dialling
+from tower.member.outgoing import Dialing
 from tower.net.budget import Budget
 from tower.v1.client import V1ClientTransport, V1Proxy
 from tower.v1.config import AgentConfig
@@ -94,7 +94,7 @@ class V1Uplink:
         tunnel.start(leftover)
         return await opened
 
-    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialling: Dialling) -> None:
+    def _open_up(self, tunnel: SSHTunnel, cluster: str, dialling: Dialing) -> None:
         """Carry streams: an old proxy opens them before it has answered the registration."""
         tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialling.accept)
 
@@ -104,7 +104,7 @@ def _registered(proxy: V1Proxy, tunnel: SSHTunnel) -> SSHTunnel:
     return tunnel
 
 
-def _stop(reason: Exception, dialling: Dialling) -> Exception:
+def _stop(reason: Exception, dialling: Dialing) -> Exception:
     dialling.stop()
     return reason
 

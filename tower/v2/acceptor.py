@@ -23,7 +23,7 @@ from tower.reactor.log_batch import LogBatch, Summary
 from tower.reactor.timers import Wheel
 from tower.tunnels import Tunnel as LiveTunnel
 from tower.tunnels import Tunnels
-from tower.tunnels.limits import Entrance, TunnelPlaces
+from tower.tunnels.limits import TunnelSlot, TunnelSlots
 from tower.v2.transport import AgentPeer, ServerTransport
 from tower.websocket.frames import FrameReader, FrameWriter
 
@@ -38,7 +38,7 @@ class _Gate:
 
     __slots__ = ("_entrance", "_tokens")
 
-    def __init__(self, tokens: JoinTokens, entrance: Entrance) -> None:
+    def __init__(self, tokens: JoinTokens, entrance: TunnelSlot) -> None:
         self._tokens = tokens
         self._entrance = entrance
 
@@ -90,7 +90,7 @@ class AgentAcceptor(Service):
     ) -> None:
         self._reactor = reactor
         self.wheel = Wheel(reactor)
-        self.places = TunnelPlaces(self.wheel, per_key=per_key, per_cluster=per_cluster)
+        self.places = TunnelSlots(self.wheel, per_key=per_key, per_cluster=per_cluster)
         self._news = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
@@ -108,7 +108,7 @@ class AgentAcceptor(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        entrance = Entrance(self.places)
+        entrance = TunnelSlot(self.places)
         gate = _Gate(self._gate, entrance)
         ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
         entrance.attach(ssh)
@@ -154,7 +154,7 @@ class AgentAcceptor(Service):
         if not self.running or refusal:
             tunnel.close("this agent may not serve that cluster any more")
             return
-        self._news.tell(
+        self._news.info(
             "agent of {cluster} connected from {peer}, key {key}, {protocol}; {told}",
             cluster=live.name,
             peer=live.peer,
@@ -167,7 +167,7 @@ class AgentAcceptor(Service):
         self._tunnels.add(live)
 
     def _not_let_in(self, failure: Failure, tunnel: SSHTunnel) -> None:
-        self.rejections.tell(
+        self.rejections.log(
             "agents were not let in",
             "agent at {peer} was not let in: {reason}",
             peer=tunnel.peer,
@@ -177,7 +177,7 @@ class AgentAcceptor(Service):
     def _gone(self, reason: Exception, tunnel: SSHTunnel) -> None:
         live = self._open.pop(tunnel)
         if tunnel.name:
-            self._news.tell(
+            self._news.info(
                 "agent of {cluster} at {peer} is gone: {reason}",
                 cluster=tunnel.name,
                 peer=tunnel.peer,

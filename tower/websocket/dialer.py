@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from autobahn.twisted.websocket import WebSocketClientFactory
 from twisted.internet.defer import Deferred
@@ -17,6 +17,7 @@ from tower.net.pipe_transport import PipeTransport
 from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
 from tower.net.tls.connection import TLSConnection
+from tower.reactor.interfaces import ISocketReactor
 from tower.websocket.client_handshake import ClientSocket, DialFailed, NotSpoken
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
@@ -48,7 +49,9 @@ class _Securing:
         """Nothing was sent."""
 
 
-def _secured(reactor: Any, plain: Connection, tls: ssl.SSLContext, host: str) -> Deferred[Connection]:
+def _secured(
+    reactor: ISocketReactor, plain: Connection, tls: ssl.SSLContext, host: str
+) -> Deferred[Connection]:
     """Begin TLS on what was a plain connection, paused and with nothing left to send."""
 
     def failed(reason: Exception) -> None:
@@ -79,7 +82,7 @@ class Dialer:
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         url: ServerURL,
         *,
         context: ssl.SSLContext | None = None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.fakes.api import BASE, TABLE, ApiTestCase, FakeTunnel
+from tests.fakes.api import BASE, TABLE, ApiTestCase
 from tests.fakes.certificates import NOW
+from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.cluster import timestamp
 from tower.clusters.v1_tokens import id_of_token
 

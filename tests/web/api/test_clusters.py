@@ -7,7 +7,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.api import BASE, TABLE, ApiTestCase, FakeTunnel, decoded
+from tests.fakes.api import BASE, TABLE, ApiTestCase, decoded
+from tests.fakes.tunnels import FakeTunnel
 from tower.clusters.cluster import timestamp
 from tower.errors import Invalid
 from tower.store.records import StoreFailed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from twisted.internet.defer import CancelledError
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import FakeTunnel, FakeTunnels
+from tests.fakes.gateway import FakeTunnels
+from tests.fakes.tunnels import FakeTunnel
 from tower.conch.connection.channel_open import refused
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
 from tower.escaping import LONGEST_SAID

@@ -11,7 +11,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import FORWARDING, IDENTITY, FakeTunnel, FakeUser, Kit, Nobody, get, ok
+from tests.fakes.gateway import FORWARDING, IDENTITY, FakeUser, Kit, get, ok
+from tests.fakes.tunnels import FakeTunnel, Unread
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.status import StatusError
 from tower.net.pipes import Buffer
@@ -964,7 +965,7 @@ class GarbageTests(SynchronousTestCase):
 
         def end(user: FakeUser) -> None:
             user.lose()
-            user.receiver = kit.pipe.receiver = Nobody()  # as a real pipe does it
+            user.receiver = kit.pipe.receiver = Unread()  # as a real pipe does it
             kit.tunnel.pipes.clear()
             kit.tunnel.openings.clear()
             kit.requests.clear()

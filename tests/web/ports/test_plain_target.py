@@ -7,8 +7,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.fakes.gateway import IDENTITY, FakeTunnel, Jane, Kit, get, ok
+from tests.fakes.gateway import IDENTITY, Jane, Kit, get, ok
 from tests.fakes.pipes import FakePipe
+from tests.fakes.tunnels import FakeTunnel
 from tower.kube.status import StatusError
 from tower.net.connection_slots import Slots
 from tower.web.access.authentication import ANYBODY

@@ -224,7 +224,7 @@ class Channel:
                 if self._close_sent:
                     return False  # the tunnel was lost under this
                 self._out_window -= room
-                backlog.went(room)
+                backlog.advance(room)
             if backlog.size:
                 return self._out_window > 0
             self._backlog = None

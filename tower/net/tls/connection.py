@@ -16,6 +16,7 @@ from tower.errors import PeerError
 from tower.net.connection import PLAIN, READ_SIZE, WOULD_BLOCK, Connection, ConnectionEnded
 from tower.net.pipes import Buffer
 from tower.net.tls.session import PIECE, UNSAID, TLSEnded, TLSSession
+from tower.reactor.interfaces import ISocketReactor
 
 #: Plain text in the longest record, and all of that record in TLS 1.3, B.
 _PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
@@ -48,7 +49,7 @@ class TLSConnection(Connection):
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ISocketReactor,
         sock: socket.socket,
         context: ssl.SSLContext,
         *,

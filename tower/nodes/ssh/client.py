@@ -26,7 +26,7 @@ from tower.escaping import LONGEST_VERSION, escaped, quoted, shortened
 from tower.net.connecting import ConnectFailed, connect
 from tower.nodes.ssh.auth import SERVER_SIG_ALGS, KeyAuth, read_extensions
 from tower.nodes.ssh.client_key import ClientKey
-from tower.nodes.ssh.failures import PREFACE, not_let_in
+from tower.nodes.ssh.failures import PREFACE, login_failed
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeys
 from tower.reactor.timers import Clock, within
 
@@ -206,19 +206,19 @@ class NodeTransport(Client):
         """Report that we are not let in."""
         super().ended(reason)
         if not self.ready.called:
-            self.ready.errback(Failure(not_let_in(reason, self._preface, is_ssh=self.gotVersion)))
+            self.ready.errback(Failure(login_failed(reason, self._preface, is_ssh=self.gotVersion)))
 
 
 #: Connects to a host and a port; the connection comes paused.
 Dial = Callable[[str, int], Deferred[Any]]
 
 
-def dialling(reactor: Any, seconds: float) -> Dial:
+def tcp_dialer(reactor: Any, seconds: float) -> Dial:
     """Return what connects by *reactor*; see `tower.net.connecting.connect`."""
     return partial(connect, reactor, timeout=seconds + _LONGER)
 
 
-def reach(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[Any]:
+def dial_node(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[Any]:
     """Connect to *node* within so many seconds.
 
     :raise ConnectFailed: through the Deferred.
@@ -231,7 +231,7 @@ def reach(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[Any]
     return within(clock, seconds, dial(node.host, node.port), late)
 
 
-def admitted(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[NodePeer]:
+def authenticated(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[NodePeer]:
     """Return what fires when *ssh* is let in, or is not; cancelling it ends the connection with *abort*."""
 
     def cancel(opened: Deferred[NodePeer]) -> None:

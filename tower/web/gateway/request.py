@@ -340,7 +340,7 @@ class Request:
         if channel.proven:
             self._log.info(line, **fields)
         else:
-            channel.gateway.rejections.tell(f"requests were rejected with {code}", line, **fields)
+            channel.gateway.rejections.log(f"requests were rejected with {code}", line, **fields)
 
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
         """Note that the head of the final answer is sent; *reason* and *message* are of a refusal."""

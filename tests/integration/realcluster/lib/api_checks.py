@@ -5,7 +5,7 @@ import re
 import time
 import urllib.request
 
-from tests.integration.realcluster.lib.matrix import MANY, MIB, Bench, Checks, SkippedError, expect
+from .matrix import MANY, MIB, Bench, Checks, SkippedError, expect
 
 CHECKS = Checks()
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.integration.realcluster.lib.api import HOST, Api, StartError
-from tests.integration.realcluster.lib.authority import Authority, encoded, write_private
+from .api import HOST, Api, StartError
+from .authority import Authority, encoded, write_private
 
 START_TIMEOUT = 60.0  # seconds until a part must be ready
 STOP_TIMEOUT = 5.0  # seconds that a part gets after SIGTERM

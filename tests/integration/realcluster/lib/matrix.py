@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.integration.realcluster.lib.assets import kubectl_version
-from tests.integration.realcluster.lib.kubectl import FailedError, Kubectl
+from .assets import kubectl_version
+from .kubectl import FailedError, Kubectl
 
 MIB = 2**20
 MANY = 600  # objects to list, more than kubectl's chunk of 500

@@ -13,8 +13,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
-from tests.integration.realcluster.lib.kubectl import Background
-from tests.integration.realcluster.lib.matrix import MIB, Bench, Checks, expect
+from .kubectl import Background
+from .matrix import MIB, Bench, Checks, expect
 
 CHECKS = Checks()
 LOG_SIZE = 5 * MIB  # of the pod "burst"

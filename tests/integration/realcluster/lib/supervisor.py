@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.realcluster.lib.cluster import LIBC, STOP_TIMEOUT, Cluster
+from .cluster import LIBC, STOP_TIMEOUT, Cluster
 
 POLL = 0.2  # seconds between looks at the parts
 PR_SET_CHILD_SUBREAPER = 36

@@ -1,0 +1,86 @@
+"""Tunnels in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+
+from tests.fakes.pipes import FakePipe
+
+#: When tunnels were opened, s since the epoch.
+NOW = 1_700_000_000.0
+
+
+class Unread:
+    """The receiver of a pipe that has none yet."""
+
+    def received(self, data: memoryview) -> None:
+        """Fail: nothing may arrive yet."""
+        raise AssertionError("bytes without a receiver")
+
+    def ended(self) -> None:
+        """Ignore it."""
+
+    def drained(self) -> None:
+        """Ignore it."""
+
+    def closed(self, reason: Exception) -> None:
+        """Ignore it."""
+
+
+@define(eq=False)
+class FakeTunnel:
+    """A `tower.tunnels.Tunnel` that opens `FakePipe`s and records why it was closed.
+
+    :ivar rewrite: what `rewrite_for` returns for the API server.
+    :ivar at_once: whether a stream opens at once, or when the test calls `confirm`.
+    """
+
+    name: str = "alpha"
+    fingerprint: str = "SHA256:agent"
+    version: str = "1.2.3"
+    peer: str = "192.0.2.1:4711"
+    server: bytes = b"10.0.0.1:6443"
+    since: float = NOW
+    draining: bool = False
+    round_trip: float = 0.0042
+    streams: int = 3
+    protocol: str = "tower-v2"
+    on_change: Callable[[], None] = lambda: None
+    rewrite: Callable[[bytes, bool], bytes] | None = None
+    at_once: bool = True
+    pipes: list[FakePipe] = field(factory=list)
+    targets: list[str] = field(factory=list)
+    openings: list[Deferred[FakePipe]] = field(factory=list)
+    closings: list[str] = field(factory=list)
+
+    def rewrite_for(self, target: str) -> Callable[[bytes, bool], bytes] | None:
+        """Return `rewrite`, for the API server."""
+        return self.rewrite if target == "kubernetes" else None
+
+    def open(self, target: str) -> Any:
+        """Open a stream."""
+        self.targets.append(target)
+        opening: Deferred[FakePipe] = Deferred()
+        self.openings.append(opening)
+        if self.at_once:
+            self.confirm()
+        return opening
+
+    def confirm(self) -> FakePipe:
+        """Let the last stream open."""
+        pipe = FakePipe()
+        pipe.receiver = Unread()
+        self.pipes.append(pipe)
+        self.openings[-1].callback(pipe)
+        return pipe
+
+    def drain(self) -> None:
+        """Ignore it."""
+
+    def close(self, reason: str) -> None:
+        """Record why."""
+        self.closings.append(reason)
