@@ -1,5 +1,5 @@
-"""Tower measured beside a direct connection and beside a Go program of the same structure, all at once.
+"""Benchmarks of Tower, a direct connection and a Go program of the same structure, in interleaved runs.
 
-``make bench``, or ``python -m benchmarks --help``.  What counts is ratios: times depend on the machine and on
-what else it does, so none is ever asserted.
+``make bench``, or ``python -m benchmarks --help``.  The results are ratios: times depend on the machine and
+its load, so no test asserts a time.
 """

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: measure and print; see `benchmarks`."""
+"""Command ``python -m benchmarks``; see `benchmarks`."""
 
 from __future__ import annotations
 
@@ -20,37 +20,40 @@ from benchmarks.table import Done, claims, details, memory
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+    """Return the command-line parser."""
     names = [row.name for group in GROUPS for row in group.rows]
     made = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure Tower beside Go programs and OpenSSH, and print ratios.",
-        epilog=f"names: {', '.join(names)}; the beginning of some will do",
+        description="Measure Tower, Go programs and OpenSSH in interleaved runs, and print ratios.",
+        epilog=f"names: {', '.join(names)}; a prefix selects all names that begin with it",
     )
-    made.add_argument("names", metavar="NAME", nargs="*", help="what to measure (default: everything)")
-    made.add_argument("--rounds", type=int, help="runs of each, interleaved (default: 3; with --quick, 1)")
+    made.add_argument("names", metavar="NAME", nargs="*", help="workloads to measure (default: all)")
+    made.add_argument("--rounds", type=int, help="number of interleaved rounds (default: 3; with --quick: 1)")
     made.add_argument(
-        "--seconds", type=float, default=NORMAL.seconds, help="requests in each run (default: %(default)s)"
+        "--seconds",
+        type=float,
+        default=NORMAL.seconds,
+        help="duration of request runs, s (default: %(default)g)",
     )
     made.add_argument(
-        "--mib", type=int, default=NORMAL.octets >> 20, help="bytes in each run, MiB (default: %(default)s)"
+        "--mib", type=int, default=NORMAL.octets >> 20, help="size of bulk runs, MiB (default: %(default)s)"
     )
-    made.add_argument("--quick", action="store_true", help="short runs, to see that all of it works")
+    made.add_argument("--quick", action="store_true", help="short runs, to check that everything works")
     made.add_argument(
-        "--check", action="store_true", help="fail when a ratio is below its floor; measure only what has one"
+        "--check", action="store_true", help="measure workloads with a floor; fail if one misses it"
     )
-    made.add_argument("--json", metavar="FILE", type=Path, help="write every sample there too")
+    made.add_argument("--json", metavar="FILE", type=Path, help="output file for all samples")
     made.add_argument(
-        "--read", metavar="FILE", type=Path, nargs="+", help="measure nothing, print what such files say"
+        "--read", metavar="FILE", type=Path, nargs="+", help="files of --json to print, without measuring"
     )
-    made.add_argument("--keep", metavar="DIR", type=Path, help="keep what the programs wrote there")
+    made.add_argument("--keep", metavar="DIR", type=Path, help="directory for the logs of the programs")
     return made
 
 
 def measured(options: argparse.Namespace) -> tuple[str, Done, list[str], list[str]]:
-    """Measure; return on what, the samples, the table of memory, and what failed or is below its floor.
+    """Measure; return the environment, the samples, the memory table, and failures or missed floors.
 
-    :raise BenchmarkFailed: something does not run at all.
+    :raise BenchmarkFailed: a program does not run.
     """
     size = QUICK if options.quick else replace(NORMAL, seconds=options.seconds, octets=options.mib << 20)
     count = options.rounds or (1 if options.quick else 3)
@@ -65,7 +68,7 @@ def measured(options: argparse.Namespace) -> tuple[str, Done, list[str], list[st
             below = gate.hold(rounds, bars, count, size)
             used = memory(systems.idle, systems.memory())
             for name, why in systems.missing.items():
-                print(f"without {name}: {why}", file=sys.stderr)
+                print(f"{name} skipped: {why}", file=sys.stderr)
     finally:
         if options.keep:
             shutil.copytree(folder, options.keep, dirs_exist_ok=True)
@@ -76,7 +79,7 @@ def measured(options: argparse.Namespace) -> tuple[str, Done, list[str], list[st
 
 
 def report(on: str, done: Done, used: list[str]) -> str:
-    """Return everything in Markdown."""
+    """Return all tables in Markdown."""
     parts = [on, "", *claims(done), ""]
     for group in GROUPS:
         if table := details(group, done):
@@ -87,7 +90,7 @@ def report(on: str, done: Done, used: list[str]) -> str:
 
 
 def main() -> int:
-    """Measure and print; 1 when something does not run or, with ``--check``, is below its floor."""
+    """Measure and print; return 1 if a program fails or, with ``--check``, a ratio misses its floor."""
     options = parser().parse_args()
     used: list[str] = []
     failures: list[str] = []

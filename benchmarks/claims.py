@@ -1,4 +1,4 @@
-"""What the rows have to show: each claim is one line of the table."""
+"""Claims: required and desired ratios, one line of the printed table each."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from benchmarks.works import Numbers
 _BOTH = ("down", "up")
 _KUBE = ("kube-version", "kube-object")
 
-#: All samples of a row, by the column's label, in the order of the rounds.
+#: All samples of a row, by column label, in the order of the rounds.
 Samples = Mapping[str, list[Numbers]]
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times the other's number ours is.
+    """Ratio of our number to the other system's.
 
-    :ivar value: of the medians.
-    :ivar low: smallest of one round.
-    :ivar high: largest of one round.
+    :ivar value: ratio of the medians.
+    :ivar low: smallest ratio of a round.
+    :ivar high: largest ratio of a round.
     """
 
     value: float
@@ -44,16 +44,18 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Claim:
-    """A ratio of one number of a row.
+    """Required and desired ratio of one number of a row.
 
-    :ivar name: what a floor for it is called.
+    :ivar name: key of its floor in ``floors.toml``.
     :ivar row: name of the row.
-    :ivar against: label of the column that it is compared with.
-    :ivar number: which of the row's numbers.
-    :ivar what: what is said of the row, if it is not its rate.
+    :ivar against: label of the column to compare with.
+    :ivar must: required ratio.
+    :ivar aim: desired ratio.
+    :ivar number: name of the number.
+    :ivar what: description of the number, unless it is the rate.
     :ivar less: whether less is better.
-    :ivar absolute: compared with nothing: the number itself has to reach it.
-    :ivar also: another number whose ratio must be at least so much.
+    :ivar absolute: whether *must* and *aim* are for the number itself, not for a ratio.
+    :ivar also: name of another number, and its minimum ratio.
     """
 
     name: str
@@ -68,15 +70,15 @@ class Claim:
     also: tuple[str, float] | None = None
 
     def reaches(self, value: float, bar: float) -> bool:
-        """Tell whether *value* is as good as *bar*."""
+        """Return whether *value* reaches *bar*."""
         return value <= bar if self.less else value >= bar
 
     def measured(self, samples: Samples, ours: str) -> Ratio | None:
-        """Return what the column *ours* has shown; None when one of the two is missing."""
+        """Return the ratio of the column *ours*; None if either column has no samples."""
         return _ratio(samples, ours, None if self.absolute else self.against, self.number)
 
     def besides(self, samples: Samples, ours: str) -> Ratio | None:
-        """Return the same of the number in `also`."""
+        """Return the ratio of the number in `also`."""
         return None if self.also is None else _ratio(samples, ours, self.against, self.also[0])
 
 

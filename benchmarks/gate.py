@@ -1,4 +1,4 @@
-"""The floors under the ratios: what a change must not take away.  They are in ``floors.toml``."""
+"""Check of ratios against their floors in ``floors.toml``."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ FLOORS = Path(__file__).with_name("floors.toml")
 
 
 def floors() -> dict[str, float]:
-    """Return the floors, by the claim's name; where less is better, it is a ceiling."""
+    """Return the floors by claim name; if less is better, a floor is a ceiling."""
     said: dict[str, float] = tomllib.loads(FLOORS.read_text())["ratios"]
     return said
 
 
 def guarded(bars: Mapping[str, float]) -> list[str]:
-    """Return the names of the rows that have a floor."""
+    """Return the names of rows with a floor."""
     return sorted({claim.row for claim in CLAIMS if claim.name in bars})
 
 
 def hold(rounds: Rounds, bars: Mapping[str, float], count: int, size: Size) -> dict[str, Row]:
-    """Measure *count* rounds, and what falls short as often again, because something may have disturbed it.
+    """Measure *count* rounds; repeat rows that miss a floor, in case another program disturbed them.
 
-    :return: what then still falls short; see `shortfalls`.
+    :return: the remaining shortfalls; see `shortfalls`.
     """
     rounds.measure(count, size)
     below = shortfalls(rounds.done, bars)
     if below:
-        print(f"measured again: {'; '.join(below)}", file=sys.stderr, flush=True)
+        print(f"measuring again: {'; '.join(below)}", file=sys.stderr, flush=True)
         rounds.repeat(set(below.values()), count, size)
     return shortfalls(rounds.done, bars)
 
 
 def shortfalls(done: Done, bars: Mapping[str, float]) -> dict[str, Row]:
-    """Return what falls short of its floor, one line each, and its row; empty if all is well.
+    """Return one line for each missed floor, with its row.
 
-    What should have been measured and was not falls short, too.
+    A row with a floor that was not measured is a shortfall too.
     """
     found = {}
     for row, claim in claimed(done):

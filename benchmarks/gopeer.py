@@ -1,4 +1,4 @@
-"""``gopeer``: SSH in a WebSocket in Go, as a tunnel for TCP and as KubeSphere Tower is built."""
+"""``gopeer``: SSH in a WebSocket in Go, as a TCP tunnel and with KubeSphere Tower's structure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.processes import LOOPBACK, Process, free_port, listens
 from benchmarks.setting import Ground, System, Upstream, http_way, https_way, stream_way
 
-#: What agents of ``gopeer v1-proxy`` show.
+#: Token of agents at ``gopeer v1-proxy``.
 V1_TOKEN = "token"
 
 
@@ -39,7 +39,7 @@ def forward(ground: Ground, name: str, kind: str, *, secure: bool = False) -> Sy
 def v1_proxy(ground: Ground, name: str, idle: int, program: Path) -> tuple[Process, int, int]:
     """Start ``gopeer v1-proxy`` with a pool of *idle* connections.
 
-    :return: it, the port for its agents, and that for its users.
+    :return: the process, its port for agents, and its port for users.
     """
     agents, front = free_port(), free_port()
     proxy = ground.start(
@@ -61,7 +61,7 @@ def v1_proxy(ground: Ground, name: str, idle: int, program: Path) -> tuple[Proce
 def v1_agent(
     ground: Ground, name: str, port: int, cluster: str, token: str, upstream: Upstream, program: Path
 ) -> Process:
-    """Start ``gopeer v1-agent`` with a proxy at *port* of the loopback; return when its tunnel is there."""
+    """Start ``gopeer v1-agent`` with a proxy at loopback port *port*; return when its tunnel is up."""
     agent = ground.start(
         f"{name}-agent",
         str(program),
@@ -78,7 +78,7 @@ def v1_agent(
 
 
 def v1(ground: Ground, name: str, idle: int, upstream: Upstream, program: Path) -> System:
-    """Return ``gopeer v1-proxy`` with a pool of *idle* connections, and its agent."""
+    """Return ``gopeer v1-proxy`` with a pool of *idle* connections, and an agent."""
     proxy, agents, front = v1_proxy(ground, name, idle, program)
     agent = v1_agent(ground, name, agents, "alpha", V1_TOKEN, upstream, program)
     return System(name, https_way(front, ground.authority), {"proxy": proxy, "agent": agent})

@@ -1,9 +1,9 @@
-"""A long way on one machine: a relay of TCP connections with a delay and a rate.
+"""Emulation of a long-distance link on one machine: a TCP relay with a delay and a rate limit.
 
-``python -m benchmarks.link LISTEN TARGET`` forwards one port of the loopback to another.  Each direction is a
-link of its own: what comes in leaves at the link's rate and arrives after its delay, and in front of it is a
-short queue, as in a router.  When that is full the sender is not read, so nothing is lost.  What else a
-network does (loss, jitter, TCP's own control of congestion over the distance) is not there.
+``python -m benchmarks.link LISTEN TARGET`` forwards one loopback port to another.  Each direction is a
+separate link: bytes leave at the link's rate and arrive after its delay, behind a short queue as in a router.
+When the queue is full, the sender is not read, so nothing is lost.  Loss, jitter and TCP congestion control
+over the distance are not emulated.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from contextlib import suppress
 
 LOOPBACK = "127.0.0.1"
 
-#: One way, s; and B/s, which is 1 Gbit/s.
+#: One-way delay, s, and rate, B/s (1 Gbit/s).
 DELAY = 0.05
 RATE = 125e6
 
-#: How long the queue in front of a link is, s.
+#: Length of the queue in front of a link, s.
 QUEUE = 0.01
 
-#: Received in one go, B.
+#: Maximum size of one receive, B.
 CHUNK = 128 * 1024
 
 
 class Direction:
-    """One direction of one connection: a thread that takes bytes in and one that lets them out when due."""
+    """One direction of one connection: a thread that receives and a thread that sends when bytes are due."""
 
     def __init__(self, source: socket.socket, sink: socket.socket, delay: float, rate: float) -> None:
         self._source, self._sink = source, sink
@@ -42,7 +42,7 @@ class Direction:
         self._ended = False
 
     def run(self) -> None:
-        """Forward until the sender's end has come out, or either side is gone."""
+        """Forward until the sender's EOF was sent on, or either side is closed."""
         taking = threading.Thread(target=self._take, daemon=True)
         taking.start()
         with suppress(OSError):
@@ -96,13 +96,13 @@ class Direction:
 
 
 class Link:
-    """Listens, and forwards each connection over a link of its own.
+    """Listener that forwards each connection over its own link.
 
-    :param target: a port of the loopback.
-    :param listen: a port of the loopback; 0 means any.
-    :param delay: one way, s.
-    :param rate: each way, B/s.
-    :ivar port: where it listens.
+    :param target: loopback port.
+    :param listen: loopback port; 0: any.
+    :param delay: one-way delay, s.
+    :param rate: rate in each direction, B/s.
+    :ivar port: listening port.
     """
 
     def __init__(self, target: int, listen: int = 0, *, delay: float = DELAY, rate: float = RATE) -> None:
@@ -114,7 +114,7 @@ class Link:
         self.port: int = self._listener.getsockname()[1]
 
     def start(self) -> None:
-        """Forward from another thread."""
+        """Forward in another thread."""
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self) -> None:
@@ -127,7 +127,7 @@ class Link:
             threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more, and end all connections."""
+        """Stop listening, and close all connections."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -154,12 +154,14 @@ class Link:
 
 
 def main() -> None:
-    """Forward until the process is ended."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.link", description="A long way.")
-    parser.add_argument("listen", type=int, help="port of the loopback")
-    parser.add_argument("target", type=int, help="port of the loopback")
-    parser.add_argument("--delay", type=float, default=DELAY, help="one way, s (default: %(default)s)")
-    parser.add_argument("--rate", type=float, default=RATE, help="each way, B/s (default: %(default)s)")
+    """Forward until the process ends."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.link", description="Relay loopback TCP with a delay and a rate limit."
+    )
+    parser.add_argument("listen", type=int, help="loopback port to listen on")
+    parser.add_argument("target", type=int, help="loopback port to forward to")
+    parser.add_argument("--delay", type=float, default=DELAY, help="one-way delay, s (default: %(default)s)")
+    parser.add_argument("--rate", type=float, default=RATE, help=f"rate, B/s (default: {RATE:.0f})")
     given = parser.parse_args()
     Link(given.target, given.listen, delay=given.delay, rate=given.rate).run()
 

@@ -1,4 +1,4 @@
-"""A real kube-apiserver behind: see ``tests/integration/realcluster``."""
+"""A real kube-apiserver as the backend; see ``tests/integration/realcluster``."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.setting import Ground, System, Upstream, https_way
 _REALCLUSTER = (sys.executable, str(ROOT / "tests" / "integration" / "realcluster" / "realcluster"))
 _AGENT_RIGHTS = ROOT / "deploy" / "agent-rbac.yaml"
 
-#: The first build compiles Kubernetes, s.
+#: Time limit of the build, which compiles Kubernetes the first time, s.
 _BUILD_PATIENCE = 1800.0
 
-#: How long the API server goes on setting itself up after it is ready, s.
+#: Time that the API server continues to initialize after it is ready, s.
 _SETTLE = 2.0
 
-#: What is asked for: what costs the API server least, and an object that it reads from its store.
+#: Paths to request: the cheapest one, and an object that the API server reads from its store.
 VERSION, OBJECT = "version", "api/v1/namespaces/default"
 
 
@@ -52,20 +52,20 @@ _OBJECTS = {
 
 
 class Member:
-    """etcd and an API server with an RSA key, as kubeadm sets them up, with what the agents may do.
+    """etcd and an API server with an RSA key, as kubeadm sets them up, and the agents' permissions.
 
-    :ivar own: as Tower's agent reaches it: it may act as somebody else, and nothing more.
-    :ivar mighty: as KubeSphere's agents reach it: it may do everything, and everybody comes as the agent.
-    :raise NotHere: it cannot be built here.
+    :ivar own: as Tower's agent reaches it: with permission to impersonate only.
+    :ivar mighty: as KubeSphere Tower agents reach it: with all permissions; every user acts as the agent.
+    :raise NotHere: it cannot be built on this machine.
     """
 
     def __init__(self, ground: Ground) -> None:
         print(
-            "a real API server is built where there is none yet: minutes, once", file=sys.stderr, flush=True
+            "building a real API server (once, several minutes) if there is none", file=sys.stderr, flush=True
         )
         built = run([*_REALCLUSTER, "build"], timeout=_BUILD_PATIENCE)
         if built.returncode:
-            raise NotHere(f"no real API server: {built.stderr.strip()[-300:]}")
+            raise NotHere(f"building the API server failed: {built.stderr.strip()[-300:]}")
         self._folder = ground.folder / "cluster"
         self._ground = ground
         info = self._folder / "info.json"
@@ -83,14 +83,14 @@ class Member:
         time.sleep(_SETTLE)
 
     def direct(self) -> System:
-        """Return the API server itself."""
+        """Return the API server without a proxy."""
         way = https_way(self.mighty.port, self.mighty.authority)
         bearer = self._ground.write("mighty.token", self.mighty.token.encode())
         way["https"].append(f"-bearer-file={bearer}")
         return self.behind(System("direct-kube", way))
 
     def behind(self, system: System) -> System:
-        """Return *system* with the API server as a part whose CPU counts."""
+        """Return *system* with the API server as a part whose CPU is measured."""
         system.parts["server"] = self._server
         return system
 

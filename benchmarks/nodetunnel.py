@@ -1,8 +1,8 @@
-"""Tower's tunnel to a node with nothing around it, as ``ssh -L`` has nothing: for a fair look at both.
+"""Tower's tunnel to a node without the rest of the product, for a fair comparison with ``ssh -L``.
 
 ``python -m benchmarks.nodetunnel --port P --user U --key F --known-hosts F PORT=TARGET ...`` opens a tunnel
-to the sshd at port P of the loopback, and joins each connection to a PORT of the loopback with a stream to
-the port TARGET that the sshd reaches there.  Nobody is asked who he is, so never let it listen elsewhere.
+to the sshd at loopback port P, and joins each connection to a loopback PORT with a stream to loopback port
+TARGET.  Clients are not authenticated, so it must not listen on other addresses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def serve(reactor: Any, node: Node, login: NodeLogin, ports: dict[int, int
 
 
 def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process ends."""
     from twisted.internet import reactor as installed
 
     reactor: Any = installed

@@ -1,4 +1,4 @@
-"""OpenSSH: ``ssh -R`` beside the backend, and ``ssh -L`` and Tower's node tunnel to one ``sshd`` there."""
+"""OpenSSH: ``ssh -R`` to the backend; ``ssh -L`` and Tower's node tunnel to one ``sshd``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from benchmarks.processes import LOOPBACK, NotHere, Process, free_port, listens
 from benchmarks.setting import Ground, System, http_way, stream_way
 from tower.conch.transport.keys import KeyPair
 
-#: The cipher that Tower's own tunnels have.
+#: The cipher of Tower's agent tunnels.
 GCM = "Ciphers aes128-gcm@openssh.com"
 
 
 def _program(name: str) -> str:
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if found is None:
-        raise NotHere(f"there is no {name} here")
+        raise NotHere(f"{name} is not installed")
     return found
 
 
@@ -30,9 +30,9 @@ def _public_line(key: KeyPair) -> str:
 
 
 class _Folder:
-    """A directory for files of somebody else, who may pass through it.
+    """A directory for files of another user, with search permission for all.
 
-    :param uid: whose the files are; None if ours.
+    :param uid: owner of the files; None: the current user.
     """
 
     def __init__(self, ground: Ground, uid: int | None) -> None:
@@ -51,12 +51,12 @@ class _Folder:
 
 
 class Server:
-    """An ``sshd`` of our own, with one account and one key that may log in.
+    """An ``sshd`` with one account and one authorized key.
 
-    It does not run as root, for whom it wants a system set up.
+    It does not run as root, because sshd then requires a prepared system.
 
-    :param settings: more lines of its configuration.
-    :ivar user: the account.
+    :param settings: additional lines of its configuration.
+    :ivar user: name of the account.
     :ivar key: file with the private key.
     :ivar known: known_hosts file with its host key.
     :raise NotHere: OpenSSH is not installed.
@@ -88,7 +88,7 @@ class Server:
         self.key = folder.write("key", key.to_openssh().decode(), theirs=False)
 
     def client(self, ground: Ground, name: str, *forwards: str) -> Process:
-        """Start ``ssh`` with these words about what it forwards; its cipher is the server's choice."""
+        """Start ``ssh`` with the options *forwards*; the server determines the cipher."""
         options = [
             "BatchMode=yes",
             "IdentitiesOnly=yes",
@@ -107,7 +107,7 @@ class Server:
 
 
 def remote_forward(ground: Ground) -> System:
-    """Return ``ssh -R`` to the backend's port for raw streams, through an ``sshd`` of our own.
+    """Return ``ssh -R`` to the backend's port for raw streams, through a new ``sshd``.
 
     :raise NotHere: OpenSSH is not installed.
     """
@@ -121,7 +121,7 @@ def remote_forward(ground: Ground) -> System:
 
 
 def local_forward(ground: Ground, name: str, server: Server) -> System:
-    """Return ``ssh -L`` to the backend, by way of *server*."""
+    """Return ``ssh -L`` to the backend through *server*."""
     stream, http = free_port(), free_port()
     words = [
         word
@@ -134,7 +134,7 @@ def local_forward(ground: Ground, name: str, server: Server) -> System:
 
 
 def node_tunnel(ground: Ground, name: str, server: Server) -> System:
-    """Return Tower's tunnel to *server* as a node with nothing around it; see `benchmarks.nodetunnel`."""
+    """Return Tower's tunnel to *server* as a node; see `benchmarks.nodetunnel`."""
     stream, http = free_port(), free_port()
     proxy = ground.start(
         name,

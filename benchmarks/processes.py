@@ -1,4 +1,4 @@
-"""The programs under test: built, started, measured from outside, and ended by their process id."""
+"""Building, starting, measuring and stopping the programs under test."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 LOOPBACK = "127.0.0.1"
 ROOT = Path(__file__).resolve().parent.parent
 
-#: How long anything may take to become ready, to end, and to be built, s.
+#: Time limits for becoming ready, stopping and building, s.
 PATIENCE = 20.0
 STOP_PATIENCE = 15.0
 BUILD_PATIENCE = 600.0
@@ -30,22 +30,22 @@ _LIBC = ctypes.CDLL(None)
 
 
 class BenchmarkFailed(Exception):
-    """Something does not run; the text says what, and what it said last."""
+    """A program does not run; the text names it and ends with its last output."""
 
 
 class NotHere(BenchmarkFailed):
-    """What is to be compared with is not installed."""
+    """A system to compare with is not installed."""
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody listens on now."""
+    """Return a free loopback port."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 def free_ports(count: int) -> range:
-    """Return *count* ports in a row that nobody listens on now."""
+    """Return *count* consecutive free loopback ports."""
     while True:
         first = free_port()
         try:
@@ -57,19 +57,19 @@ def free_ports(count: int) -> range:
 
 
 def wait_for(what: str, ready: Callable[[], object], timeout: float = PATIENCE) -> None:
-    """Return when *ready* returns something true.
+    """Return when *ready* returns a true value.
 
     :raise BenchmarkFailed: it did not within *timeout* s.
     """
     until = time.monotonic() + timeout
     while not ready():
         if time.monotonic() > until:
-            raise BenchmarkFailed(f"not within {timeout:g} s: {what}")
+            raise BenchmarkFailed(f"{what}: not ready within {timeout:g} s")
         time.sleep(0.05)
 
 
 def listens(port: int) -> bool:
-    """Tell whether somebody listens on a port of the loopback."""
+    """Return whether a loopback port accepts connections."""
     try:
         socket.create_connection((LOOPBACK, port), 1).close()
     except OSError:
@@ -78,7 +78,7 @@ def listens(port: int) -> bool:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process' environment without what would configure Tower, and with Tower on the path."""
+    """Return the environment without variables for Tower and HTTP proxies, and with Tower importable."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -88,9 +88,9 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def build(source: str, *flags: str) -> Path:
-    """Return the program made of the Go sources in the folder *source*, built anew only if they changed.
+    """Return the program built from the Go sources in folder *source*; rebuild it only if they changed.
 
-    :raise BenchmarkFailed: there is no Go, or it does not compile.
+    :raise BenchmarkFailed: Go is not installed, or the sources do not compile.
     """
     folder = ROOT / source
     digest = hashlib.sha256(repr(flags).encode())
@@ -103,7 +103,7 @@ def build(source: str, *flags: str) -> Path:
         return built
     go = shutil.which("go")
     if go is None:
-        raise BenchmarkFailed("there is no Go here: 'make go' brings it, or install Go 1.26 or newer")
+        raise BenchmarkFailed("Go is not installed: run 'make go', or install Go 1.26 or newer")
     print(f"building {folder.name} ...", file=sys.stderr, flush=True)
     cache.mkdir(parents=True, exist_ok=True)
     draft = built.with_suffix(f".{os.getpid()}")
@@ -121,9 +121,9 @@ def run(
     extra: Mapping[str, str] | None = None,
     timeout: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end.
+    """Run a command and wait for its end.
 
-    :raise BenchmarkFailed: it took more than *timeout* s.
+    :raise BenchmarkFailed: it takes more than *timeout* s.
     """
     try:
         return subprocess.run(
@@ -140,19 +140,19 @@ def run(
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end this process when the one that started it ends in any way."""
+    """Let the kernel terminate this process when its parent ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Watched:
-    """A process that is looked at from outside."""
+    """A process whose resources are measured from outside."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
 
     @property
     def cpu(self) -> float:
-        """CPU time that it and its descendants have used so far, s."""
+        """CPU time used by the process and its descendants, s."""
         return sum(map(_cpu_time, _family(self._pid)))
 
     @property
@@ -163,7 +163,7 @@ class Watched:
 
 
 def _cpu_time(pid: int) -> float:
-    """Return what a process has used, by its clock (clock_getcpuclockid(3)), which counts in nanoseconds."""
+    """Return the CPU time of a process, s, from its nanosecond clock (clock_getcpuclockid(3))."""
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
@@ -177,9 +177,9 @@ def _family(pid: int) -> list[int]:
 
 
 class Process(Watched):
-    """One program that runs until `stop`; what it says is kept in *folder*.
+    """A program that runs until `stop`; its output goes to a file in *folder*.
 
-    :param uid: who it runs as, instead of as we do.
+    :param uid: user to run as; None: the current user.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Process(Watched):
         super().__init__(self._process.pid)
 
     def wait_until(self, ready: Callable[[], object], what: str) -> None:
-        """Return when *ready* says so.
+        """Return when *ready* returns a true value.
 
         :raise BenchmarkFailed: the process ended, or took too long.
         """
@@ -222,14 +222,14 @@ class Process(Watched):
         try:
             wait_for(f"{self.name}: {what}", looked)
         except BenchmarkFailed as e:
-            raise BenchmarkFailed(f"{e}; it said: {self.said()[-2000:]}") from None
+            raise BenchmarkFailed(f"{e}; output: {self.said()[-2000:]}") from None
 
     def said(self) -> str:
-        """Return all it said."""
+        """Return its output."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """End it."""
+        """Terminate it; kill it after `STOP_PATIENCE` s."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

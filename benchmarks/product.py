@@ -1,4 +1,4 @@
-"""Tower: the product, and its tunnel with nothing around it."""
+"""Tower: the product, and its tunnel alone."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from benchmarks.setting import Ground, System, Upstream, http_way, https_way, st
 _TWISTD = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
 _TOWER = [sys.executable, "-c", "from tower.cli import main; main()"]
 
-#: Clusters that a proxy of ours has a port for.
+#: Number of cluster ports of the proxy.
 _CLUSTERS = 6
 
 
 def _agent(
     ground: Ground, name: str, arguments: list[str], token: str, upstream: Upstream, *, targets: bool = True
 ) -> Process:
-    """Start an agent that reaches *upstream* as its API server, and return when its tunnel is there.
+    """Start an agent with *upstream* as its API server; return when its tunnel is up.
 
-    :param targets: it also reaches the backend's ports for raw streams and for HTTP.
+    :param targets: whether the agent also has targets for the backend's raw streams and HTTP.
     """
     others = [f"--target=stream={LOOPBACK}:{ground.stream}", f"--target=http={LOOPBACK}:{ground.http}"]
     server = {
@@ -56,7 +56,7 @@ def _agent(
 
 
 def tunnel(ground: Ground, name: str, *, secure: bool = False) -> System:
-    """Return Tower's tunnel with nothing around it; see `benchmarks.tunnel`.
+    """Return Tower's tunnel alone; see `benchmarks.tunnel`.
 
     :param secure: the agent dials ``wss``.
     """
@@ -82,7 +82,7 @@ def tunnel(ground: Ground, name: str, *, secure: bool = False) -> System:
 
 
 def on_old_proxy(ground: Ground, name: str, idle: int) -> System:
-    """Return our agent on ``gopeer v1-proxy`` with a pool of *idle* connections."""
+    """Return Tower's agent at ``gopeer v1-proxy`` with a pool of *idle* connections."""
     proxy, agents, front = gopeer.v1_proxy(ground, name, idle, ground.deployed)
     arguments = [
         "--name=alpha",
@@ -95,7 +95,7 @@ def on_old_proxy(ground: Ground, name: str, idle: int) -> System:
 
 
 class Product:
-    """A proxy as people run it, to which clusters are added."""
+    """Tower's proxy as users run it; clusters are added to it."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
@@ -123,9 +123,10 @@ class Product:
         secure: bool = False,
         far: Callable[[int], int] = lambda port: port,
     ) -> System:
-        """Return the product with an agent that dials with or without TLS, for a user of the group dev.
+        """Return the product with a new cluster and its agent, for a user of the group dev.
 
-        :param far: returns the port by which an agent without TLS reaches the proxy's.
+        :param secure: the agent dials ``wss``.
+        :param far: maps the proxy's port to the port that an agent without TLS dials.
         """
         self._ask("cluster", "add", name)
         port = self._ports.pop(0)
@@ -153,7 +154,7 @@ class Product:
         return System(system, self._ways(name, port), {"proxy": self._proxy, "agent": agent})
 
     def _ways(self, name: str, port: int) -> dict[str, list[str]]:
-        """Return the ways of a user of the group dev to a cluster that has *port* as its own."""
+        """Return load generator arguments for a user of the group dev; *port* is the cluster's own."""
         config = yaml.safe_load(self._ask("kubeconfig", name, "--user=jane", "--group=dev", "--auth=token"))
         bearer = self._ground.write(f"{name}.bearer", config["users"][0]["user"]["token"].encode())
         shown = base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"])

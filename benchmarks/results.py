@@ -1,4 +1,4 @@
-"""Results in a file: every sample, and what it was measured on."""
+"""Result files: all samples and the environment they were measured in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.works import Numbers
 
 
 def machine() -> str:
-    """Return what this was measured on, and with what."""
+    """Return a description of the machine and the versions."""
     words = [
         f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().partition('-')[0]},",
         f"Python {platform.python_version()}, Twisted {version('twisted')},",
@@ -27,7 +27,7 @@ def machine() -> str:
 
 
 def write(path: Path, on: str, done: Done) -> None:
-    """Write the claims with what was measured, and every sample."""
+    """Write the claims with their measured ratios, and all samples."""
     ratios = [
         {"claim": claim.name, "must": claim.must, "aim": claim.aim, **vars(seen)}
         for row, claim in claimed(done)
@@ -39,7 +39,7 @@ def write(path: Path, on: str, done: Done) -> None:
 
 
 def read(paths: Sequence[Path]) -> tuple[str, Done]:
-    """Return what the files say together: rounds of one row add up; the machine is that of the last one."""
+    """Merge result files: rounds of a row are concatenated; the machine is the last file's."""
     rows = {row.name: row for group in GROUPS for row in group.rows}
     on = ""
     done: dict[Row, dict[str, list[Numbers]]] = {}

@@ -1,4 +1,4 @@
-"""The runs: round after round, each row on each of its systems in turn."""
+"""Rounds of runs: in each round, each row runs on each of its systems in turn."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from benchmarks.works import Column, Numbers, Size
 NORMAL = Size(seconds=2.0, octets=256 << 20, watching=4.0, agents=1000)
 QUICK = Size(seconds=0.5, octets=64 << 20, watching=2.0, agents=300)
 
-#: Before anything counts, every way is used once, so briefly.
+#: Size of the warm-up run of each system, which is not counted.
 _WARM = Size(seconds=0.2, octets=8 << 20, watching=0.5, agents=0)
 
 
 def chosen(names: Sequence[str]) -> list[Group]:
-    """Return what *names*, beginnings of rows' names, mean; everything if there is none.
+    """Return the groups with the rows whose names begin with one of *names*; all if *names* is empty.
 
-    :raise BenchmarkFailed: a name means none.
+    :raise BenchmarkFailed: a name matches no row.
     """
     known = [row.name for group in GROUPS for row in group.rows]
     for name in names:
@@ -40,10 +40,10 @@ def chosen(names: Sequence[str]) -> list[Group]:
 
 @dataclass
 class Rounds:
-    """What is measured, and what came of it.
+    """The groups to measure, and the results so far.
 
-    :ivar done: the samples of each row, by the column's label.
-    :ivar failures: what did not work, one line each.
+    :ivar done: the samples of each row, by column label.
+    :ivar failures: failed runs, one line each.
     """
 
     systems: Systems
@@ -52,7 +52,7 @@ class Rounds:
     failures: list[str] = field(default_factory=list)
 
     def measure(self, count: int, size: Size) -> None:
-        """Do everything *count* times, one group after the other.
+        """Measure all groups, one after the other, *count* rounds each.
 
         :raise BenchmarkFailed: a system does not run.
         """
@@ -65,10 +65,10 @@ class Rounds:
             for turn in range(count):
                 for row in group.rows:
                     self._turn(row, turn, size)
-                print(f"{group.title}: round {turn + 1} of {count} is done", file=sys.stderr, flush=True)
+                print(f"{group.title}: round {turn + 1} of {count} done", file=sys.stderr, flush=True)
 
     def repeat(self, rows: Collection[Row], count: int, size: Size) -> None:
-        """Do *rows* again *count* times; what was measured before still counts."""
+        """Measure *rows* for *count* more rounds; earlier samples are kept."""
         for turn in range(count):
             for row in rows:
                 self._turn(row, turn, size)
@@ -87,7 +87,7 @@ class Rounds:
                     self._run(row, column, _WARM)
 
     def _turn(self, row: Row, turn: int, size: Size) -> None:
-        """Run *row* on all its columns, each time beginning with another."""
+        """Run *row* on all its columns, starting with a different one each round."""
         shift = turn % len(row.columns)
         for column in row.columns[shift:] + row.columns[:shift]:
             said = self._run(row, column, size)

@@ -1,4 +1,4 @@
-"""What is measured, and on which systems."""
+"""The rows of the tables: workloads and the systems that they run on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from benchmarks.member import OBJECT, VERSION
 from benchmarks.works import Behind, Column, Load, Storms, Watches, Work
 
-#: The tunnel alone is compared with what has neither TLS nor users either; beside it, the product.
+#: The tunnel alone is compared with systems without TLS and authentication; the product is shown next to it.
 OURS, WITH_TLS = "Tower's tunnel", "Tower with users' TLS"
 TOWER = "Tower"
 FORWARD, FORWARD_TLS, OPENSSH = "gopeer forward", "gopeer forward, TLS", "OpenSSH -R"
@@ -22,10 +22,10 @@ LOCAL, OUR_NODE = "ssh -L", "Tower's node tunnel"
 
 @dataclass(frozen=True)
 class Row:
-    """One work, and what it is done to.
+    """One workload and the systems that it runs on.
 
-    :ivar name: what it is called on the command line.
-    :ivar ours: label of the column that is compared.
+    :ivar name: name on the command line.
+    :ivar ours: label of the column that is compared with others.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Row:
 class Group:
     """Rows that are measured together, round after round.
 
-    :ivar late: its systems are started when its turn comes, because they take CPU even when nobody asks.
+    :ivar late: whether its systems start only when it is measured, because they use CPU while idle.
     """
 
     title: str
@@ -124,11 +124,11 @@ def _far(command: str, columns: tuple[Column, ...], direction: str) -> Row:
     if columns is _FAR_OLD:
         name, title = "wan-old", "L7, old agent, one transfer"
     load = Load((command, f"-direction={direction}", "-bytes={far}"))
-    return Row(f"{name}-{direction}", f"100 ms away, {title} {direction}, 1 stream", load, columns)
+    return Row(f"{name}-{direction}", f"100 ms RTT, {title} {direction}, 1 stream", load, columns)
 
 
 def _node(name: str) -> Iterator[Row]:
-    """Return what is done by way of a node."""
+    """Return the rows of a node tunnel."""
     cipher = "aes128-gcm" if name.endswith("gcm") else "default ciphers"
     theirs = name.replace("node", "local")
 
@@ -144,7 +144,7 @@ def _node(name: str) -> Iterator[Row]:
     for suffix, what, connections, more in (
         ("32", "small requests, 32 connections", 32, ()),
         ("1", "small requests, 1 connection", 1, ()),
-        ("new", "a new connection for each request, 16 at once", 16, ("-new",)),
+        ("new", "new connection per request, 16 in parallel", 16, ("-new",)),
     ):
         row = _requests(f"{name}-{suffix}", f"{what}, {cipher}", columns("http"), connections, *more)
         yield replace(row, ours=OUR_NODE)
@@ -163,22 +163,29 @@ GROUPS = (
         ),
     ),
     Group(
-        "HTTP with users' TLS, to a backend with TLS",
+        "HTTP with TLS from users and to the backend",
         (
             _requests("l7-32", "L7, 32 connections", _ALL_PEERS, 32),
             _requests("l7-1", "L7, 1 connection", _ALL_PEERS, 1),
             _transfer("l7", "down"),
             _transfer("l7", "up"),
             _requests(
-                "l7-new", "L7, new TLS connection for each request, resumed, 32 at once", _PEERS, 32, "-new"
+                "l7-new", "L7, new TLS connection per request, resumed, 32 in parallel", _PEERS, 32, "-new"
             ),
-            _requests("l7-full", "L7, the same, full handshake (ECDSA)", _PEERS, 32, "-new", "-full"),
+            _requests(
+                "l7-full",
+                "L7, new TLS connection per request, full handshake (ECDSA), 32 in parallel",
+                _PEERS,
+                32,
+                "-new",
+                "-full",
+            ),
             Row("l7-behind", "small requests while a download runs", Behind(), _PEERS),
-            Row("watches", "500 watches, an event of 1 KiB a second on each", Watches(500), _PEERS),
+            Row("watches", "500 watches, one 1 KiB event per second each", Watches(500), _PEERS),
         ),
     ),
     Group(
-        "100 ms and 1 Gbit/s away",
+        "100 ms RTT and 1 Gbit/s",
         (
             *(_far("bulk", _FAR_STREAMS, direction) for direction in ("down", "up")),
             *(_far("transfer", _FAR, direction) for direction in ("down", "up")),
@@ -186,7 +193,7 @@ GROUPS = (
         ),
     ),
     Group(
-        "Old agents, and old proxies",
+        "Old agents and old proxies",
         (
             _requests("old-32", "L7, 32 connections, old agent", _OLD, 32),
             _requests("old-1", "L7, 1 connection, old agent", _OLD, 1),
@@ -195,10 +202,10 @@ GROUPS = (
             *(_transfer("oldproxy", direction, ", old proxy", _OLD_PROXY) for direction in ("down", "up")),
         ),
     ),
-    Group("Nodes, which have an sshd and no agent", (*_node("node"), *_node("node-gcm"))),
-    Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 at once", Storms(), _AT_ONCE),)),
+    Group("SSH to nodes", (*_node("node"), *_node("node-gcm"))),
+    Group("1,000 agents", (Row("storm", "1,000 agents connecting, 64 in parallel", Storms(), _AT_ONCE),)),
     Group(
-        "A real kube-apiserver behind",
+        "Real kube-apiserver",
         (_kube("version", "/version", VERSION), _kube("object", "a namespace", OBJECT)),
         late=True,
     ),

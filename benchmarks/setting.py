@@ -1,4 +1,4 @@
-"""What all systems share: a folder, a backend, an authority; and what each of them is."""
+"""The environment that all systems share (folder, backend, CA), and the description of a system."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from cryptography.x509.oid import NameOID
 from benchmarks.processes import LOOPBACK, Process, Watched, build, free_port, listens
 from tower.trust.pki import self_signed
 
-#: The backend takes any.
+#: Bearer token for the backend, which accepts any.
 TOKEN = "the-backend-takes-any-token"
 
 
 @dataclass
 class System:
-    """One way to a backend.
+    """One path to a backend.
 
-    :ivar ways: what the load generator needs to use it, by kind: ``stream``, ``http``, ``https``, ``port``.
-    :ivar parts: the programs whose CPU counts: ``proxy`` in the middle, ``agent`` beside the backend, and
-        ``server``, the backend, if it is a real one.
+    :ivar ways: arguments of the load generator, by kind: ``stream``, ``http``, ``https``, ``port``.
+    :ivar parts: programs whose CPU is measured: ``proxy``, ``agent`` next to the backend, and ``server``, a
+        real API server as the backend.
     """
 
     name: str
@@ -34,11 +34,11 @@ class System:
 
 @dataclass(frozen=True)
 class Upstream:
-    """What an agent reaches.
+    """The API server of an agent.
 
-    :ivar port: of the loopback, with TLS.
-    :ivar authority: file with its authority.
-    :ivar token: what the agent authenticates with.
+    :ivar port: loopback port with TLS.
+    :ivar authority: file with its CA certificate.
+    :ivar token: the agent's bearer token.
     """
 
     port: int
@@ -47,16 +47,16 @@ class Upstream:
 
 
 class Ground:
-    """Where systems are built.
+    """The environment in which systems are started.
 
-    :param folder: an empty directory; what is started says what it has to say there.
-    :param stack: ends what was started.
+    :param folder: an empty directory, for output and files of the programs.
+    :param stack: stops the programs.
     :ivar load: path of the load generator.
-    :ivar peer: path of ``gopeer``, with the newest libraries.
-    :ivar authority: file with the certificate that signed the backend's.
+    :ivar peer: path of ``gopeer`` with the newest libraries.
+    :ivar authority: file with the CA certificate of the backend.
     :ivar stream: port of the backend for raw streams.
     :ivar http: port of the backend for HTTP.
-    :ivar backend: the same with TLS.
+    :ivar backend: the backend with TLS.
     """
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
@@ -86,7 +86,7 @@ class Ground:
         return build("tests/integration/gopeer")
 
     def start(self, name: str, *argv: str, extra: dict[str, str] | None = None) -> Process:
-        """Start a program that ends with everything else."""
+        """Start a program that is stopped with all others."""
         process = Process(name, argv, self.folder, extra)
         self.stack.callback(process.stop)
         return process
@@ -99,11 +99,11 @@ class Ground:
         return path
 
     def pair(self, certificate: str, key: str) -> list[str]:
-        """Return arguments that name the backend's certificate and its key after these words."""
+        """Return arguments for the backend's certificate and key, with these prefixes."""
         return [f"{certificate}{self.folder / 'server.crt'}", f"{key}{self.folder / 'server.key'}"]
 
     def _certify(self) -> Path:
-        """Make an authority, and a certificate that the backend and the peers' fronts share; ECDSA P-256."""
+        """Create a CA and a certificate for the backend and the peers' user ports; ECDSA P-256."""
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "benchmarks")])
         authority = self_signed(name, 86400.0, time.time())
         issued = authority.server_certificate([LOOPBACK, "localhost"], 86400.0, time.time())
@@ -113,15 +113,15 @@ class Ground:
 
 
 def stream_way(port: int) -> dict[str, list[str]]:
-    """Return the way to raw streams on a port of the loopback."""
+    """Return load generator arguments for raw streams on a loopback port."""
     return {"stream": [f"-address={LOOPBACK}:{port}"]}
 
 
 def http_way(port: int) -> dict[str, list[str]]:
-    """Return the way to HTTP on a port of the loopback."""
+    """Return load generator arguments for HTTP on a loopback port."""
     return {"http": [f"-url=http://{LOOPBACK}:{port}/"]}
 
 
 def https_way(port: int, authority: Path) -> dict[str, list[str]]:
-    """Return the way to HTTPS on a port of the loopback."""
+    """Return load generator arguments for HTTPS on a loopback port."""
     return {"https": [f"-url=https://{LOOPBACK}:{port}/", f"-ca={authority}"]}

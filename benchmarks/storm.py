@@ -1,8 +1,8 @@
-"""A thousand agents that connect at once, and what each costs while it is idle: Tower beside the Go peer.
+"""A thousand agents that connect at once, and the memory of each while idle: Tower and the Go peer.
 
-``python -m benchmarks.storm`` prints what each round measured, one line of JSON for each proxy.  The same
-Go program plays all agents: tower-v2 agents with a cluster and an enrolled key each, as after a restart of
-the proxy, and kubesphere-v1 agents of the one cluster that the peer's proxy knows.
+``python -m benchmarks.storm`` prints one line of JSON for each round and proxy.  The same Go program
+simulates all agents: tower-v2 agents with a cluster and an enrolled key each, as after a restart of the
+proxy, and kubesphere-v1 agents of the one cluster that the peer's proxy has.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from tower.store.records import Create
 from tower.store.sqlite_file import SQLiteFile
 from tower.trust.statedir import StateDir
 
-#: Agents that are there when memory is read first; what comes before them has grown what grows once.
+#: Connected agents when memory is read first; by then, one-time allocations are done.
 FIRST = 200
 
-#: How long memory and connections may settle before they are looked at, s.
+#: Wait before memory and connections are measured, s.
 SETTLE = 1.0
 
-#: How long one storm may take, s.
+#: Time limit of one storm, s.
 _PATIENCE = 60.0
 
 _TWISTD = (str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=")
@@ -58,13 +58,13 @@ _CLUSTER, _TOKEN = "storm", "token"
 
 @dataclass(frozen=True)
 class Storm:
-    """What one round measured.
+    """Measurements of one round.
 
-    :ivar rate: connects a second, the first to the last.
-    :ivar p99: time that one takes, ms.
-    :ivar cpu: of the proxy for each connect, ms.
-    :ivar memory: for each idle agent, KiB: slope of the proxy's resident memory from `FIRST` agents to all.
-    :ivar resident: the proxy's memory with all agents, MiB.
+    :ivar rate: connects per second, from the first to the last.
+    :ivar p99: 99th percentile of the duration of a connect, ms.
+    :ivar cpu: CPU of the proxy per connect, ms.
+    :ivar memory: KiB per idle agent: slope of the proxy's resident memory from `FIRST` agents to all.
+    :ivar resident: resident memory of the proxy with all agents, MiB.
     """
 
     rate: float
@@ -76,11 +76,11 @@ class Storm:
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A state directory in which agents are enrolled already.
+    """A state directory with enrolled agents.
 
     :ivar state: the directory.
     :ivar agents: file with a line for each agent: its cluster, and the seed of its key in hexadecimal.
-    :ivar host_key: fingerprint of the proxy's key.
+    :ivar host_key: fingerprint of the proxy's host key.
     """
 
     state: Path
@@ -89,7 +89,7 @@ class Enrolled:
 
 
 def enrol(folder: Path, count: int) -> Enrolled:
-    """Make a state directory in *folder* with *count* clusters, each with one agent that was there before."""
+    """Create a state directory in *folder* with *count* clusters, each with one enrolled agent."""
     state = StateDir(folder / "state")
     host_key = load_or_create(state, "ssh_host_ed25519_key").fingerprint
     state.close()
@@ -104,7 +104,7 @@ def enrol(folder: Path, count: int) -> Enrolled:
         key = KeyPair(private)
         await clusters.add(name)
         await tokens.enrol(name, await tokens.mint(name), key.fingerprint, key.blob)
-        await clusters.set_condition(name, AGENT_AVAILABLE, "True", "AgentConnected", "As it was before.")
+        await clusters.set_condition(name, AGENT_AVAILABLE, "True", "AgentConnected", "Connected earlier.")
         lines.append(f"{name} {private.private_bytes_raw().hex()}\n")
 
     for number in range(count):
@@ -125,11 +125,11 @@ def enrol(folder: Path, count: int) -> Enrolled:
 
 
 class Stage:
-    """Proxies of both kinds, one at a time, and the storms that they stand.
+    """Runs storms against proxies of both kinds, one at a time.
 
     :param folder: an empty directory.
-    :param count: of agents.
-    :param concurrency: how many connect at one time.
+    :param count: number of agents.
+    :param concurrency: number of agents that connect in parallel.
     """
 
     def __init__(self, folder: Path, count: int = 1000, concurrency: int = 64) -> None:
@@ -140,7 +140,7 @@ class Stage:
         self._enrolled = enrol(folder, count)
 
     def tower(self, *, secure: bool = False) -> Storm:
-        """Have the agents come to Tower, by its port without TLS or by the one with it."""
+        """Connect the agents to Tower, at its unencrypted port or its TLS port."""
         port, front = free_port(), free_port()
         enrolled = self._enrolled
         proxy = Process(
@@ -165,7 +165,7 @@ class Stage:
             proxy.stop()
 
     def peer(self) -> Storm:
-        """Have the agents come to ``gopeer v1-proxy``."""
+        """Connect the agents to ``gopeer v1-proxy``."""
         port = free_port()
         proxy = Process(
             "peer",
@@ -183,7 +183,7 @@ class Stage:
             proxy.stop()
 
     def _measure(self, proxy: Process, url: str, who: list[str]) -> Storm:
-        """Let *proxy* grow, read its memory, and let all come at once."""
+        """Measure the memory of *proxy* with few and with all agents, then a storm."""
         with ExitStack() as stack:
             stack.enter_context(self._agents(url, who, FIRST))
             time.sleep(SETTLE)
@@ -205,9 +205,9 @@ class Stage:
 
     @contextmanager
     def _agents(self, url: str, who: list[str], count: int, skip: int = 0) -> Iterator[dict[str, float]]:
-        """Connect agents, and hold them while the body of the ``with`` statement runs.
+        """Connect agents, and keep them connected during the body of the ``with`` statement.
 
-        :raise BenchmarkFailed: they do not all connect.
+        :raise BenchmarkFailed: not all of them connect.
         """
         argv = [str(self._peer), "storm", f"-url={url}", *who, f"-n={count}", "-hold=0"]
         argv += [f"-concurrency={self._concurrency}"]
@@ -229,10 +229,10 @@ class Stage:
             try:
                 line = storm.stdout.readline()
                 if not line:
-                    raise BenchmarkFailed(f"a storm: {storm.stderr.read()[-300:]}")
+                    raise BenchmarkFailed(f"gopeer storm failed: {storm.stderr.read()[-300:]}")
                 said: dict[str, float] = json.loads(line)
                 if said["failed"]:
-                    raise BenchmarkFailed(f"{said['failed']} agents of {count} did not connect")
+                    raise BenchmarkFailed(f"{said['failed']} of {count} agents did not connect")
                 ended.cancel()
                 yield said
             finally:
@@ -242,7 +242,7 @@ class Stage:
 
 
 def main() -> None:
-    """Run the rounds, interleaved, and print each."""
+    """Run interleaved rounds and print each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.storm", description=__doc__)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=64)

@@ -1,20 +1,20 @@
-"""What is measured: ways to one backend.  All that a run needs are up at the same time.
+"""The measured systems: paths to one backend.  All systems of a run are up at the same time.
 
-| system | what |
+| system | description |
 |---|---|
 | direct | the backend itself |
 | forward, forward-wss | ``gopeer forward``: SSH in a WebSocket in Go, for raw streams |
 | openssh | ``ssh -R`` and ``sshd`` |
-| local, local-gcm | ``ssh -L`` to a ``sshd`` beside the backend, with both sides' defaults, and aes128-gcm |
-| node, node-gcm | Tower's node tunnel to the same ``sshd``, with nothing around it |
-| idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with so many idle connections kept |
-| tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and without a credential, as the peers' |
-| tower, tower-wss | the product: users' TLS, authentication, the agent's checks, its TLS to the API server |
-| link, tower-far | the backend 100 ms and 1 Gbit/s away, and the product with an agent as far away |
+| local, local-gcm | ``ssh -L`` to an ``sshd`` next to the backend, with default ciphers, and aes128-gcm |
+| node, node-gcm | Tower's node tunnel alone, to the same ``sshd`` |
+| idle-100, idle-2 | ``gopeer v1-proxy`` and ``v1-agent``, with a pool of 100 or 2 idle connections |
+| tunnel, tunnel-wss | Tower's tunnel alone: users without TLS and credentials, as in the peers |
+| tower, tower-wss | the product: users' TLS, authentication, the agent's checks, TLS to the API server |
+| link, tower-far | the backend, and the product's agent, behind 100 ms RTT and 1 Gbit/s |
 | old-100, old-2 | ``gopeer`` as idle-100 and idle-2, with the libraries of deployed proxies and agents |
-| tower-old, tower-old-far | the product with such an agent, near by and far away |
-| old-2-ours | such a proxy with our agent |
-| …-kube | the same with a real kube-apiserver behind instead of the backend |
+| tower-old, tower-old-far | the product with an old agent, without and with the link |
+| old-2-ours | an old proxy with Tower's agent |
+| …-kube | the same with a real kube-apiserver as the backend |
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from benchmarks.setting import Ground, System, http_way, https_way, stream_way
 
 
 class Systems:
-    """Everything that runs, started when it is asked for.
+    """The running systems, started on demand.
 
     :param folder: an empty directory.
-    :param stack: ends what was started.
-    :ivar missing: why a system is not here, by its name.
+    :param stack: stops the systems.
+    :ivar missing: reasons why systems are not available, by name.
     :ivar idle: resident memory of the parts before any load, MiB, by system.
     """
 
@@ -49,12 +49,12 @@ class Systems:
 
     @cached_property
     def ground(self) -> Ground:
-        """The backend and what else is shared."""
+        """The shared environment with the backend."""
         return Ground(self.folder, self._stack)
 
     @cached_property
     def product(self) -> Product:
-        """The proxy of all clusters."""
+        """The product with its one proxy."""
         return Product(self.ground)
 
     @cached_property
@@ -64,18 +64,18 @@ class Systems:
 
     @cached_property
     def node(self) -> openssh.Server:
-        """An ``sshd`` as it is installed."""
+        """An ``sshd`` with default ciphers."""
         return openssh.Server(self.ground, "sshd-node")
 
     @cached_property
     def gcm_node(self) -> openssh.Server:
-        """One with the cipher of Tower's other tunnels."""
+        """An ``sshd`` with the cipher of Tower's agent tunnels."""
         return openssh.Server(self.ground, "sshd-node-gcm", openssh.GCM)
 
     def start(self, names: Iterable[str]) -> None:
-        """Start systems; what is not installed is noted in `missing`.
+        """Start systems; those that are not installed are added to `missing`.
 
-        :raise BenchmarkFailed: one does not run.
+        :raise BenchmarkFailed: a system does not run.
         """
         for name in names:
             if name in self._running or name in self.missing:
@@ -92,7 +92,7 @@ class Systems:
         return self._running[name]
 
     def memory(self) -> dict[str, dict[str, float]]:
-        """Return the resident memory of the parts now, MiB, by system."""
+        """Return the current resident memory of the parts, MiB, by system."""
         return {
             name: {part: program.memory for part, program in system.parts.items()}
             for name, system in self._running.items()

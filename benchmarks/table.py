@@ -1,4 +1,4 @@
-"""The tables that are printed: what was claimed and what was measured, and behind it the medians."""
+"""The printed tables: claims with measured ratios, and the medians."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ Done = Mapping[Row, Samples]
 
 
 def number(value: float) -> str:
-    """Return *value* with three digits that mean something."""
+    """Return *value* with about three significant digits."""
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return *rows*, the first of which is the head, as a table in Markdown."""
+    """Return *rows* as a Markdown table; the first row is the header."""
     head, *body = ["| " + " | ".join(row) + " |" for row in rows]
     return [head, "|" + "---|" * len(rows[0]), *body]
 
 
 def claimed(done: Done) -> list[tuple[Row, Claim]]:
-    """Return the claims about the rows that were measured, with these rows."""
+    """Return the claims about measured rows, with their rows."""
     rows = {row.name: row for row in done}
     return [(rows[claim.row], claim) for claim in CLAIMS if claim.row in rows]
 
 
 def claims(done: Done) -> list[str]:
-    """Return the table of claims: against what, what must be, what is aimed at, and what was measured."""
-    table = [["work", "against", "must", "aim", "measured", "each round", "with users' TLS"]]
+    """Return the table of claims."""
+    table = [["workload", "compared with", "required", "goal", "measured", "per round", "with users' TLS"]]
     for row, claim in claimed(done):
         samples = done[row]
         seen = claim.measured(samples, row.ours)
@@ -63,7 +63,7 @@ def _mark(claim: Claim, seen: Ratio, besides: Ratio | None, bar: float) -> str:
 
 
 def details(group: Group, done: Done) -> list[str]:
-    """Return the medians of all numbers of a group's rows; rows of the same columns are in one table."""
+    """Return the medians of a group's rows; rows with the same columns share a table."""
     by_columns: dict[tuple[str, ...], list[Row]] = {}
     for row in group.rows:
         if row in done:
@@ -103,7 +103,7 @@ _WORDS = {
 
 
 def memory(idle: Mapping[str, Mapping[str, float]], now: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Return the table of resident memory before and after all the work, MiB."""
+    """Return the table of resident memory before and after all runs, MiB."""
     rows = [["resident memory, MiB", "proxy, idle", "proxy, now", "agent, idle", "agent, now"]]
     for name, before in idle.items():
         cells = [

@@ -1,9 +1,9 @@
-"""Tower's tunnel with nothing around it: for a fair look at the tunnel beside a peer that has nothing either.
+"""Tower's tunnel without the rest of the product, for a fair comparison with peers that have a tunnel only.
 
 ``python -m benchmarks.tunnel --agents PORT TARGET=PORT ...`` prints a join token for the cluster alpha and
-the fingerprint of its host key, listens on each PORT of the loopback, and joins each connection with a
-stream to TARGET; with ``--cert`` and ``--key`` agents come by TLS.  Nobody is asked who he is, so never let
-it listen on anything else.
+the fingerprint of the host key, listens on each loopback PORT, and joins each connection with a stream to
+TARGET.  With ``--cert`` and ``--key``, agents connect by TLS.  Clients are not authenticated, so it must not
+listen on other addresses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CLUSTER = "alpha"
 
 
 class _Head:
-    """Receives the head of an agent's request and hands the connection over."""
+    """Receiver of an agent's request head; hands the connection to the endpoint."""
 
     def __init__(self, endpoint: AgentEndpoint, connection: Connection) -> None:
         self._endpoint = endpoint
@@ -54,14 +54,14 @@ class _Head:
         self._connection.close()
 
     def drained(self) -> None:
-        """Nothing was sent."""
+        """Do nothing: nothing was sent."""
 
     def closed(self, reason: Exception) -> None:
-        """Nothing was promised to anybody."""
+        """Do nothing: nothing depends on the connection yet."""
 
 
 class Waiting:
-    """A user's connection until its stream is open; it is not read meanwhile.
+    """A user's connection until its stream is open; it is not read until then.
 
     :param dial: opens the stream.
     """
@@ -81,7 +81,7 @@ class Waiting:
         self._connection.abort()
 
     def buffer(self) -> None:
-        """Return nowhere to put bytes, which pauses the connection."""
+        """Return None, which pauses the connection."""
 
     def received(self, data: memoryview) -> None:
         """Never called: the connection is paused."""
@@ -91,27 +91,27 @@ class Waiting:
         """Never called: the connection is paused."""
 
     def drained(self) -> None:
-        """Nothing was sent."""
+        """Do nothing: nothing was sent."""
 
     def closed(self, reason: Exception) -> None:
-        """Remember it for when the stream is open."""
+        """Record it for `_opened`."""
         self._gone = True
 
 
 async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: dict[str, int]) -> None:
-    """Listen, and print what an agent needs."""
+    """Listen, and print a join token and the host key's fingerprint."""
     sockets = Poller(reactor)
     store = MemoryStore()
     clusters, tokens = Clusters(store, None, reactor), JoinTokens(store, reactor)
     await clusters.add(CLUSTER)
     key = KeyPair.generate()
     tunnels = Tunnels(reactor, reactor.seconds)
-    reception = AgentAcceptor(
+    acceptor = AgentAcceptor(
         sockets, tunnels, tokens, [key], Budget(32 << 20), keepalive=10.0, epoch=reactor.seconds
     )
     settle_memory()
-    reception.startService()  # type: ignore[no-untyped-call]
-    endpoint = AgentEndpoint(reactor, {TOWER_V2.encode(): reception.opened})
+    acceptor.startService()  # type: ignore[no-untyped-call]
+    endpoint = AgentEndpoint(reactor, {TOWER_V2.encode(): acceptor.opened})
     listen(sockets, agents, "127.0.0.1", partial(_Head, endpoint), tls)
 
     def dial(target: str) -> Deferred[Channel]:
@@ -124,7 +124,7 @@ async def serve(reactor: Any, agents: int, tls: ssl.SSLContext | None, targets: 
 
 
 def main() -> None:
-    """Serve until the process is ended."""
+    """Serve until the process ends."""
     from twisted.internet import reactor as installed
 
     reactor: Any = installed

@@ -1,4 +1,4 @@
-"""What is done to each system, and what is read off."""
+"""The workloads and the numbers that they measure."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from benchmarks.systems import Systems
 
 GIB = float(2**30)
 
-#: How much longer than planned one run of the load generator may take, s.
+#: Time limit of a run of the load generator beyond its planned duration, s.
 SLACK = 120.0
 
-#: How long a download in the background goes on before the requests begin, and after they end, s.
+#: How long a background download runs before the first request and after the last one, s.
 HEAD_START = 0.3
 
-#: What one run says, by name: ``rate``, ``p99``, CPU of ``proxy``, ``agent`` and ``server``, ...
+#: Results of one run, by name: ``rate``, ``p99``, CPU of ``proxy``, ``agent`` and ``server``, ...
 Numbers = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done in each run.
+    """Size of each run.
 
-    :ivar seconds: of requests.
-    :ivar octets: of bulk, B.
-    :ivar watching: of watches, s.
-    :ivar agents: that connect at once.
+    :ivar seconds: duration of requests, s.
+    :ivar octets: size of bulk transfers, B.
+    :ivar watching: duration of watches, s.
+    :ivar agents: number of agents that connect at once.
     """
 
     seconds: float
@@ -48,9 +48,9 @@ class Size:
 
 @dataclass(frozen=True)
 class Column:
-    """One way of a system.
+    """One column of a table: a system and a path through it.
 
-    :ivar system: its name; empty if the work brings its own.
+    :ivar system: name of the system; empty if the workload starts its own.
     :ivar kind: the key of `System.ways`.
     """
 
@@ -60,25 +60,25 @@ class Column:
 
 
 class Work(Protocol):
-    """Something that can be done to several systems."""
+    """A workload that runs on several systems."""
 
     @property
     def units(self) -> Mapping[str, str]:
-        """What it says, each number with its unit, the most important first."""
+        """Units of its numbers, the most important number first."""
 
     def run(self, systems: Systems, column: Column, size: Size) -> Numbers:
-        """Do it once.
+        """Run once and return the numbers.
 
-        :raise BenchmarkFailed: something went wrong.
+        :raise BenchmarkFailed: the run failed.
         """
 
 
 @dataclass(frozen=True)
 class Load:
-    """One run of the load generator; what CPU it took is per unit of work.
+    """One run of the load generator; CPU is per unit of work.
 
-    :ivar arguments: ``{octets}`` and ``{seconds}`` stand for the size; ``{far}`` is more bytes, for what
-        has to get going first.
+    :ivar arguments: with the placeholders ``{octets}`` and ``{seconds}`` for the size, and ``{far}`` for
+        four times as many bytes, for transfers with a long ramp-up.
     """
 
     arguments: tuple[str, ...]
@@ -105,7 +105,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Behind:
-    """Requests on one connection while a download goes on at the same time, by the same way."""
+    """Requests on one connection during a download on the same path."""
 
     @property
     def units(self) -> Mapping[str, str]:
@@ -122,7 +122,7 @@ class Behind:
 
 @dataclass(frozen=True)
 class Watches:
-    """Open watches with an event of 1 KiB a second on each; CPU is in percent of one core."""
+    """Open watches with one 1 KiB event per second each; CPU is in percent of one core."""
 
     count: int
 
@@ -188,7 +188,7 @@ def _load(systems: Systems, arguments: list[str]) -> Numbers:
 
 @contextmanager
 def _started(systems: Systems, arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """Run the load generator while the body of the ``with`` statement runs, within reason."""
+    """Run the load generator during the body of the ``with`` statement, for at most `SLACK` s."""
     argv = [str(systems.ground.load), *arguments]
     with subprocess.Popen(
         argv, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -207,14 +207,16 @@ def _next_line(client: subprocess.Popen[str]) -> Numbers:
     assert client.stderr is not None
     line = client.stdout.readline()
     if not line:
-        raise BenchmarkFailed(client.stderr.read().strip()[-300:] or "the load generator took too long")
+        raise BenchmarkFailed(
+            client.stderr.read().strip()[-300:] or "the load generator exceeded its time limit"
+        )
     said: dict[str, float] = json.loads(line)
     return said
 
 
 @contextmanager
 def _download(systems: Systems, way: list[str], seconds: float) -> Iterator[dict[str, float]]:
-    """Download by *way* while the body of the ``with`` statement runs; afterwards it is known how fast.
+    """Download during the body of the ``with`` statement; afterwards the dict has the rate.
 
     :raise BenchmarkFailed: the download failed.
     """

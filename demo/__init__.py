@@ -1,1 +1,1 @@
-"""``python -m demo``: the main job on one machine, started by ``make demo``."""
+"""Demo of Tower on one machine: ``make demo`` or ``python -m demo``."""

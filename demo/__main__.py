@@ -1,4 +1,4 @@
-"""Start a proxy, an agent and a cluster behind it; print lines to paste; end everything at Ctrl-C."""
+"""Start a proxy, an agent and its cluster; print commands to paste; stop everything on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CLUSTER_PORTS = 10
 
 
 def main() -> int:
-    """Run the demo in ``.demo`` below the working directory."""
+    """Run the demo in ``.demo`` in the working directory; return the exit code."""
     folder = Path(".demo").absolute()
     folder.mkdir(mode=0o700, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"demo: one runs in {folder} already", file=sys.stderr)
+            print(f"demo: another demo is running in {folder}; stop it first", file=sys.stderr)
             return 1
         clean(folder)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -36,7 +36,7 @@ def main() -> int:
             print(f"demo: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            print("\nending proxy, agent and cluster ...", file=sys.stderr)
+            print("\nstopping proxy, agent and cluster ...", file=sys.stderr)
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             programs.stop()
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def clean(folder: Path) -> None:
-    """Remove what an earlier demo has left."""
+    """Remove the files of an earlier demo."""
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -53,10 +53,10 @@ def clean(folder: Path) -> None:
 
 
 def run(folder: Path, programs: Programs) -> None:
-    """Start everything, say what to type, and stay."""
+    """Start everything, print commands, and wait until a program ends."""
     kubectl = shutil.which("kubectl")
     if not kubectl:
-        raise DemoError("there is no kubectl; make demo brings one")
+        raise DemoError("kubectl is not installed; 'make demo' downloads it")
     state = folder / "proxy"
     port, secure_port, first = port_near(8080), port_near(8443), port_near(6000)
     options = [f"--state-dir={state}", f"--host={HOST}", f"--port={port}", f"--secure-port={secure_port}"]
@@ -80,10 +80,8 @@ def run(folder: Path, programs: Programs) -> None:
     jane.write_text(output_of([*tower, "kubeconfig", CLUSTER, "--user", "jane", "--group", "dev"]))
     show = f"{kubectl} --kubeconfig {jane} "
     output_of(shlex.split(show + behind.show))
-    print(
-        f"\nCluster {CLUSTER}, which is {behind.text}, is behind the proxy at https://{HOST}:{secure_port}."
-    )
-    print(f"Logs are in {folder}; Ctrl-C ends all of it.  Paste into another terminal:\n")
+    print(f"\nCluster {CLUSTER} ({behind.text}) is connected to the proxy at https://{HOST}:{secure_port}.")
+    print(f"Logs: {folder}.  Press Ctrl-C to stop everything.  Paste into another terminal:\n")
     for line in (
         shlex.join([*tower, "cluster", "list"]),
         shlex.join([*tower, "cluster", "agents", CLUSTER]),
@@ -97,7 +95,7 @@ def run(folder: Path, programs: Programs) -> None:
 
 
 def answers(port: int, path: str) -> bool:
-    """Say whether a page is there and says 200."""
+    """Return whether a GET of *path* is answered with 200."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""What stands behind the agent: a cluster of yours, a real API server, or Tower's own API."""
+"""The demo's cluster: an existing cluster, a local API server, or Tower's own API."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DEVELOPERS = {
 
 @dataclass
 class Behind:
-    """What the agent is told, and what to show.
+    """A cluster for the demo, and the commands that show it.
 
-    :ivar text: what it is, for people.
-    :ivar kubeconfig: the agent's.
-    :ivar options: more for the agent.
-    :ivar hints: lines to paste before the last.
-    :ivar show: kubectl's arguments in the last line.
+    :ivar text: description for the user.
+    :ivar kubeconfig: kubeconfig of the agent.
+    :ivar options: additional options of the agent.
+    :ivar hints: commands to paste before the last one.
+    :ivar show: kubectl arguments of the last command.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Behind:
 def choose(folder: Path, kubectl: str, programs: Programs, state: Path) -> Behind:
     """Return the cluster that the environment names, or Tower's own API.
 
-    :param state: the proxy's state directory; the proxy runs.
+    :param state: state directory of the running proxy.
     """
     if given := os.environ.get("DEMO_KUBECONFIG"):
         return yours(Path(given).absolute(), kubectl)
@@ -55,25 +55,25 @@ def choose(folder: Path, kubectl: str, programs: Programs, state: Path) -> Behin
 
 
 def yours(kubeconfig: Path, kubectl: str) -> Behind:
-    """Use the cluster of a kubeconfig; nothing is created in it."""
+    """Use the cluster of a kubeconfig; create nothing in it."""
     if not kubeconfig.is_file():
-        raise DemoError(f"DEMO_KUBECONFIG={kubeconfig}: there is no such file")
+        raise DemoError(f"DEMO_KUBECONFIG={kubeconfig}: no such file")
     binding = "create clusterrolebinding tower-demo --clusterrole=view --user=jane"
     return Behind(
         f"the cluster of {kubeconfig}",
         kubeconfig,
         (),
-        (f"{kubectl} --kubeconfig {kubeconfig} {binding}   # if jane may see things there",),
+        (f"{kubectl} --kubeconfig {kubeconfig} {binding}   # grants jane read access",),
         "auth can-i --list",
     )
 
 
 def api_server(folder: Path, kubectl: str, programs: Programs) -> Behind:
-    """Start a real API server of the binaries in KUBEBUILDER_ASSETS."""
+    """Start an API server from the binaries in KUBEBUILDER_ASSETS."""
     assets = Path(os.environ["KUBEBUILDER_ASSETS"])
     missing = [name for name in ASSETS if not os.access(assets / name, os.X_OK)]
     if missing:
-        raise DemoError(f"KUBEBUILDER_ASSETS={assets} has no {' and no '.join(missing)}")
+        raise DemoError(f"KUBEBUILDER_ASSETS={assets}: not found: {', '.join(missing)}")
     place = folder / "cluster"
     programs.start("cluster", [sys.executable, str(REALCLUSTER), "up", "--bare", "--dir", str(place)])
     programs.wait("the API server", (place / "info.json").exists)
@@ -86,10 +86,10 @@ def api_server(folder: Path, kubectl: str, programs: Programs) -> Behind:
     agent = folder / "agent.kubeconfig"
     agent.touch(0o600)
     agent.write_text(json.dumps(config))
-    return Behind("a real API server", agent, (), (), "get namespaces")
+    return Behind("a local API server", agent, (), (), "get namespaces")
 
 
 def tower_itself(state: Path) -> Behind:
-    """Let Tower's own API stand in: the agent works it as Tower's administrator."""
+    """Use Tower's own API as the cluster; the agent has the administrator's credential."""
     (admin,) = state.glob("admin*.kubeconfig")
     return Behind("Tower's own API", admin, ("--no-impersonation",), (), "get clusters")

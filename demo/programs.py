@@ -1,4 +1,4 @@
-"""The programs of the demo: started here, ended here."""
+"""Starting and stopping the demo's programs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 HOST = "127.0.0.1"
-PATIENCE = 60.0  # s that a program gets to become ready
+PATIENCE = 60.0  # s for a program to become ready
 STOP_PATIENCE = 10.0  # s between SIGTERM and SIGKILL
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message has the reason."""
 
 
 def script(name: str) -> str:
-    """Return the path of a command that is installed beside this Python."""
+    """Return the path of a command in this Python's environment."""
     return str(Path(sys.executable).parent / name)
 
 
 def port_near(wanted: int) -> int:
-    """Return *wanted* if nobody listens there, else some free port."""
+    """Return *wanted* if it is free, else another free port."""
     for port in (wanted, 0):
         try:
             with socket.create_server((HOST, port)) as listener:
@@ -37,23 +37,23 @@ def port_near(wanted: int) -> int:
                 return found
         except OSError:
             continue
-    raise DemoError("there is no free port")
+    raise DemoError(f"no free port on {HOST}")
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when the demo ends in any way."""
+    """Let the kernel terminate this process when the demo ends."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Programs:
-    """Everything that was started, ended in reverse order by `stop`."""
+    """The running programs; `stop` stops them in reverse order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, name: str, argv: Sequence[str], environment: dict[str, str] | None = None) -> None:
-        """Start a program; its output goes to a file of its name."""
+        """Start a program; its output goes to `log`."""
         with self.log(name).open("ab") as output:
             process = subprocess.Popen(
                 list(argv),
@@ -61,38 +61,44 @@ class Programs:
                 stdout=output,
                 stderr=output,
                 env={**os.environ, "NO_PROXY": HOST, **(environment or {})},
-                start_new_session=True,  # Ctrl-C is for the demo alone
+                start_new_session=True,  # Ctrl-C reaches the demo only
                 preexec_fn=die_with_parent,  # noqa: PLW1509 (one system call)
             )
         self._running.append((name, process))
 
     def log(self, name: str) -> Path:
-        """Return the file with the output of a program."""
+        """Return the output file of a program."""
         return self._folder / f"{name}.log"
 
     def ended(self) -> str | None:
-        """Name a program that has ended by itself, if any."""
+        """Return the name of a program that ended by itself, or None."""
         return next((name for name, process in self._running if process.poll() is not None), None)
 
     def wait(self, what: str, ready: Callable[[], bool]) -> None:
-        """Wait until *ready*; raise `DemoError` when a program ends or `PATIENCE` does."""
+        """Wait until *ready* returns True.
+
+        :raise DemoError: a program ended, or `PATIENCE` s passed.
+        """
         deadline = time.monotonic() + PATIENCE
         while not ready():
             if name := self.ended():
                 end = self.log(name).read_text(errors="replace")[-2000:]
-                raise DemoError(f"{name} has ended:\n{end}")
+                raise DemoError(f"{name} ended; last output:\n{end}")
             if time.monotonic() > deadline:
                 raise DemoError(f"{what} was not ready within {PATIENCE:g} s; see {self._folder}/*.log")
             time.sleep(0.1)
 
     def stay(self) -> None:
-        """Return only by an exception: `KeyboardInterrupt`, or `DemoError` when a program ends."""
+        """Wait for `KeyboardInterrupt`.
+
+        :raise DemoError: a program ended.
+        """
         while not (name := self.ended()):
             time.sleep(0.2)
-        raise DemoError(f"{name} has ended; see {self.log(name)}")
+        raise DemoError(f"{name} ended; see {self.log(name)}")
 
     def stop(self) -> None:
-        """End every program, the last started first."""
+        """Stop all programs, the last started first."""
         while self._running:
             _, process = self._running.pop()
             process.terminate()
@@ -104,7 +110,10 @@ class Programs:
 
 
 def output_of(argv: Sequence[str], stdin: str = "") -> str:
-    """Run a command to its end and return its output; raise `DemoError` with what it said when it fails."""
+    """Run a command and return its output.
+
+    :raise DemoError: it failed; the message has its output.
+    """
     done = subprocess.run(
         list(argv), check=False, input=stdin, capture_output=True, text=True, timeout=PATIENCE
     )

@@ -9,7 +9,7 @@ import (
 	"net"
 )
 
-// block is what bulk data is made of.
+// block is the unit of bulk data.
 var block = bytes.Repeat([]byte("0123456789abcdef"), 16*1024)
 
 // backend serves until it fails.
@@ -44,7 +44,7 @@ func send(w io.Writer, size int64) error {
 	return nil
 }
 
-// serveStreams serves the protocol of bulk: a direction and a size, then the bytes; a byte confirms an upload.
+// serveStreams serves the protocol of bulk: a direction and a size, then the bytes; one byte confirms an upload.
 func serveStreams(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {

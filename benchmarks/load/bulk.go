@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// bulk moves bytes through several connections at once.
+// bulk transfers bytes through several connections in parallel.
 func bulk(arguments []string) error {
 	flags := flag.NewFlagSet("load bulk", flag.ExitOnError)
-	address := flags.String("address", "127.0.0.1:9100", "`address` of the backend or of a way to it")
+	address := flags.String("address", "127.0.0.1:9100", "`address` of the backend or of a system in front of it")
 	direction := flags.String("direction", "down", "down (from the backend) or up")
-	size := flags.Int64("bytes", 1<<30, "bytes in all")
-	streams := flags.Int("streams", 1, "connections at once")
+	size := flags.Int64("bytes", 1<<30, "total number of bytes")
+	streams := flags.Int("streams", 1, "number of parallel connections")
 	find := addFlags(flags)
 	flags.Parse(arguments)
 	way, err := find()
@@ -36,7 +36,7 @@ func bulk(arguments []string) error {
 	return report(share*int64(*streams), time.Since(begin))
 }
 
-// report prints how fast so many bytes were.
+// report prints the rate of a transfer.
 func report(size int64, took time.Duration) error {
 	return json.NewEncoder(os.Stdout).Encode(map[string]float64{
 		"bytes": float64(size), "seconds": took.Seconds(), "rate": float64(size) / took.Seconds() / 1e6,

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// HTTP/1.1 with as little work as possible on both ends: load generator and backend share the machine with what
-// is measured, and what they take from it makes all ways to the backend look alike.
+// HTTP/1.1 with as little work as possible on both ends: load generator and backend share the machine with the
+// measured systems, and the CPU that they use makes all systems look alike.
 
 var (
 	endOfHead = []byte("\r\n\r\n")
@@ -40,7 +40,7 @@ func peekHead(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// contentLength returns what a head says about its body's length, -1 if nothing.
+// contentLength returns the Content-Length of a head, or -1.
 func contentLength(head []byte) int64 {
 	for line := range bytes.SplitSeq(head, []byte("\r\n")) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -53,7 +53,7 @@ func contentLength(head []byte) int64 {
 	return -1
 }
 
-// serveHTTP serves requests until it fails, with TLS if there are settings for it.
+// serveHTTP serves requests until it fails, with TLS if settings are given.
 func serveHTTP(address string, settings *tls.Config) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -78,8 +78,8 @@ func serveHTTP(address string, settings *tls.Config) error {
 	}
 }
 
-// answerNext answers a request with 1 KiB of JSON, or as many bytes as ?bytes= says, or an event each ?watch=;
-// it reads whatever body comes.
+// answerNext answers a request with 1 KiB of JSON, with as many bytes as ?bytes=, or with an event every ?watch=;
+// it reads and drops the request's body.
 func answerNext(connection net.Conn, reader *bufio.Reader) error {
 	head, err := peekHead(reader)
 	if err != nil {
@@ -100,7 +100,7 @@ func answerNext(connection net.Conn, reader *bufio.Reader) error {
 	body := int64(0)
 	if string(method) == "POST" {
 		if body = contentLength(head); body < 0 {
-			return errors.New("a body of unknown length")
+			return errors.New("body of unknown length")
 		}
 	}
 	reader.Discard(size)
@@ -120,8 +120,8 @@ func answerNext(connection net.Conn, reader *bufio.Reader) error {
 	return err
 }
 
-// sendEvents sends events as a watch does, one in a chunk, from a moment on that nobody else shares; each tells
-// when it was sent.
+// sendEvents sends events like a watch, one per chunk, starting at a different moment for each watch; each event
+// contains the time at which it was sent.
 func sendEvents(connection net.Conn, every time.Duration) error {
 	if _, err := io.WriteString(connection, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"); err != nil {
 		return err

@@ -1,5 +1,4 @@
-// Command load is both ends of the benchmarks: a backend to be reached, and the clients that reach it.
-// It uses the standard library alone.
+// Command load is both ends of the benchmarks: the backend and its clients.  It uses the standard library only.
 package main
 
 import (

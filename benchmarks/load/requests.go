@@ -22,11 +22,11 @@ type client struct {
 	took       []time.Duration
 }
 
-// requests sends GETs from several connections at once for some time.
+// requests sends GETs on several connections in parallel for a given time.
 func requests(arguments []string) error {
 	flags := flag.NewFlagSet("load requests", flag.ExitOnError)
-	connections := flags.Int("connections", 32, "connections at once")
-	duration := flags.Duration("for", 3*time.Second, "how long")
+	connections := flags.Int("connections", 32, "number of parallel connections")
+	duration := flags.Duration("for", 3*time.Second, "duration")
 	each := flags.Bool("new", false, "a new connection for each request")
 	find := addFlags(flags)
 	flags.Parse(arguments)

@@ -16,7 +16,7 @@ func transfer(arguments []string) error {
 	flags := flag.NewFlagSet("load transfer", flag.ExitOnError)
 	direction := flags.String("direction", "down", "down or up")
 	size := flags.Int64("bytes", 256<<20, "length of the body")
-	duration := flags.Duration("for", 0, "end a download after so long, wherever it is")
+	duration := flags.Duration("for", 0, "maximum duration of a download; 0: unlimited")
 	find := addFlags(flags)
 	flags.Parse(arguments)
 	way, err := find()

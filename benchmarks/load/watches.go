@@ -23,13 +23,13 @@ type watcher struct {
 	took       []time.Duration
 }
 
-// watches holds many watches open; it prints one line when all have had an event, and another about the events of
-// some time after that, while the watches are still open.
+// watches holds many watches open.  It prints one line when each has had an event, and another one about the
+// events of a given time after that, while the watches are still open.
 func watches(arguments []string) error {
 	flags := flag.NewFlagSet("load watches", flag.ExitOnError)
-	count := flags.Int("connections", 500, "watches, each on a connection of its own")
-	every := flags.Duration("every", time.Second, "time between two events of a watch")
-	duration := flags.Duration("for", 5*time.Second, "how long to look at them, once all are open")
+	count := flags.Int("connections", 500, "number of watches, each on its own connection")
+	every := flags.Duration("every", time.Second, "interval of the events of a watch")
+	duration := flags.Duration("for", 5*time.Second, "duration of the measurement, after all are open")
 	find := addFlags(flags)
 	flags.Parse(arguments)
 	way, err := find()
@@ -63,7 +63,7 @@ func watches(arguments []string) error {
 		return err
 	case <-ready:
 	case <-time.After(60 * time.Second):
-		return fmt.Errorf("not all of %d watches have had an event after a minute", *count)
+		return fmt.Errorf("not all of %d watches had an event within a minute", *count)
 	}
 	fmt.Printf("{\"watching\": %d}\n", *count)
 	counting.Store(true)
@@ -80,7 +80,7 @@ func watches(arguments []string) error {
 		w.mu.Unlock()
 	}
 	if len(took) == 0 {
-		return fmt.Errorf("no event came")
+		return fmt.Errorf("no event arrived")
 	}
 	slices.Sort(took)
 	return json.NewEncoder(os.Stdout).Encode(map[string]float64{
@@ -104,7 +104,7 @@ func (w *watcher) follow(counting *atomic.Bool, opened *sync.WaitGroup) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("a watch was answered %s", response.Status)
+		return fmt.Errorf("response to a watch: %s", response.Status)
 	}
 	events := bufio.NewReaderSize(response.Body, 2*eventSize)
 	for first := true; ; first = false {
@@ -116,7 +116,7 @@ func (w *watcher) follow(counting *atomic.Bool, opened *sync.WaitGroup) error {
 		text, _, _ := strings.Cut(strings.TrimPrefix(string(event[:40]), `{"sent":`), ",")
 		sent, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || len(event) != eventSize {
-			return fmt.Errorf("an event of %d bytes, from %q", len(event), text)
+			return fmt.Errorf("malformed event of %d bytes: %q", len(event), text)
 		}
 		if counting.Load() {
 			w.mu.Lock()

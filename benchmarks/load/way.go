@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// way is how connections are made, and what makes the other side let them in.
+// A `way` has the settings for opening and authenticating connections.
 type way struct {
 	settings *tls.Config
 	target   *url.URL
@@ -23,14 +23,14 @@ type way struct {
 	stream   string
 }
 
-// addFlags returns a function that returns the way once the flags are parsed.
+// addFlags returns a function that returns the settings after the flags are parsed.
 func addFlags(flags *flag.FlagSet) func() (*way, error) {
-	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a way to it")
-	path := flags.String("path", "", "what to append to the URL")
-	authority := flags.String("ca", "", "`file` with the authority of https URLs")
+	address := flags.String("url", "http://127.0.0.1:9101/", "`URL` of the backend or of a system in front of it")
+	path := flags.String("path", "", "path to append to the URL")
+	authority := flags.String("ca", "", "`file` with the CA certificate of https URLs")
 	bearer := flags.String("bearer-file", "", "`file` with a bearer token")
-	stream := flags.String("stream", "", "`URL` of a raw stream to go through: https://HOST:PORT/clusters/NAME/targets/NAME")
-	full := flags.Bool("full", false, "full TLS handshakes: do not resume sessions")
+	stream := flags.String("stream", "", "`URL` of a raw stream to use: https://HOST:PORT/clusters/NAME/targets/NAME")
+	full := flags.Bool("full", false, "full TLS handshakes, without session resumption")
 	return func() (*way, error) {
 		target, err := url.Parse(*address + *path)
 		if err != nil {
@@ -59,7 +59,7 @@ func addFlags(flags *flag.FlagSet) func() (*way, error) {
 	}
 }
 
-// dial connects to address: through the raw stream if there is one, which then decides where that is.
+// dial connects to address, or opens the raw stream if one is set; the stream then determines the target.
 func (w *way) dial(address string, secure bool) (net.Conn, error) {
 	if w.stream != "" {
 		return w.openStream()
@@ -91,7 +91,7 @@ func (w *way) openStream() (net.Conn, error) {
 		return nil, fmt.Errorf("%s: %s", w.stream, response.Status)
 	}
 	if reader.Buffered() > 0 {
-		return nil, errors.New("the target speaks first")
+		return nil, errors.New("unexpected bytes from the target")
 	}
 	return connection, connection.SetDeadline(time.Time{})
 }

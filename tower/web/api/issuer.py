@@ -34,13 +34,13 @@ class Published:
     :ivar host: `--host`.
     :ivar address: `--publish-service-address`.
     :ivar secure_port: the port with TLS.
-    :ivar plain_port: the port without TLS, for agents.
+    :ivar plain_port: the port without TLS, for agents; None without one.
     """
 
     host: str
     address: str | None
     secure_port: int
-    plain_port: int
+    plain_port: int | None
 
     @property
     def is_known(self) -> bool:
@@ -61,6 +61,12 @@ class Published:
     def cluster_url(self, name: str) -> str:
         """Return the URL of a cluster on the front door."""
         return f"https://{self.authority()}/clusters/{name}"
+
+    @property
+    def v1_url(self) -> str:
+        """URL for agents of ``kubesphere-v1``: of the plain port, or of the front door without one."""
+        scheme = "https" if self.plain_port is None else "http"
+        return f"{scheme}://{self.authority(self.plain_port)}"
 
 
 @frozen
@@ -97,9 +103,8 @@ class V1Invitation:
 
     :ivar token: does not expire.
     :ivar id: ID of the token.
-    :ivar server: URL of the agent endpoint without TLS; it requires no CA.
-    :ivar secure_server: URL of the endpoint with TLS; such agents verify its certificate with their system's
-        CAs.
+    :ivar server: URL of the agent endpoint without TLS, which requires no CA; with TLS if there is no other.
+    :ivar secure_server: URL of the endpoint with TLS; such agents verify it with their system's CAs.
     :ivar ca_pem: the CA of that certificate, to be installed where the system does not have it.
     """
 
@@ -164,7 +169,7 @@ class Issuer:
         if self._v1_tokens is None:
             raise Invalid("the proxy runs with --require-v2: it rejects kubesphere-v1 agents")
         published = self.published
-        server = f"http://{published.authority(published.plain_port)}"
+        server = published.v1_url
         token = await self._v1_tokens.mint(name, token)
         return V1Invitation(
             token, id_of_token(token), server, f"https://{published.authority()}", self._serving.pem
