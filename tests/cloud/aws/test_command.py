@@ -186,7 +186,7 @@ class CommandTest(CommandTestCase):
                 0,
                 "the response has no credentials",
             ),
-            (json.dumps({**GOOD, "Expiration": "secret"}).encode(), 0, "an end that is no time"),
+            (json.dumps({**GOOD, "Expiration": "secret"}).encode(), 0, "the expiration is not a valid time"),
             (b"secret", 3, "it failed with status 3"),
             (b"secret", None, "it was killed"),
         ):

@@ -18,6 +18,8 @@ from zope.interface import implementer
 from tower.cloud.http.answer import Answer
 from tower.cloud.http.exchange import CloudRequest, send
 
+CLOCK: Any = Clock()
+
 #: URLs whose spelling a signature covers, and that treq sends otherwise.
 CHANGED = (
     "http://cloud.example:80/",
@@ -80,7 +82,7 @@ class ExchangeTests(SynchronousTestCase):
             _, agent = self.exchange(url, Response(b""))
             self.assertEqual([url.encode()], [uri for _, uri, _ in agent.sent])
             bare = Recorder(Response(b""))
-            self.successResultOf(HTTPClient(bare).get(url, reactor=Clock()))
+            self.successResultOf(HTTPClient(bare).get(url, reactor=CLOCK))
             self.assertNotEqual(url.encode(), bare.sent[0][1])
 
     def test_ipv6(self) -> None:
@@ -89,7 +91,7 @@ class ExchangeTests(SynchronousTestCase):
         _, agent = self.exchange(url, Response(b""))
         self.assertEqual(url.encode(), agent.sent[0][1])
         with self.assertRaises(ValueError):
-            HTTPClient(Recorder(Response(b""))).get(url, reactor=Clock())
+            HTTPClient(Recorder(Response(b""))).get(url, reactor=CLOCK)
 
     def test_headers(self) -> None:
         """A request has its own header fields and the name of the client, and nothing of treq's."""
@@ -103,7 +105,7 @@ class ExchangeTests(SynchronousTestCase):
         answer, _ = self.exchange("http://cloud.example/", Response(body, content_encoding="gzip"))
         self.assertEqual(body, answer.body)
         bare = HTTPClient(Recorder(Response(body, content_encoding="gzip")))
-        response = self.successResultOf(bare.get("http://cloud.example/", reactor=Clock()))
+        response = self.successResultOf(bare.get("http://cloud.example/", reactor=CLOCK))
         self.assertEqual(b"x" * 100_000, self.successResultOf(response.content()))
 
     def test_cookies(self) -> None:
