@@ -14,8 +14,8 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
 from tower.errors import Conflict, Invalid, TowerError
 from tower.kube.kubeconfig import KubeAccess
-from tower.nodes.remembered_nodes import KnownNodes
-from tower.store.records import KINDS, OF_CLUSTERS
+from tower.nodes.remembered_nodes import RememberedNodes
+from tower.store.records import CLUSTER_KINDS, KINDS
 from tower.trust.vault import Vault, VaultError
 
 
@@ -135,7 +135,7 @@ class SSHClustersTests(SynchronousTestCase):
         """With a cluster go its credential, what is known of its nodes, and its port, but no other's."""
         for name in ("beta", "gamma"):
             cluster = self.added(name)
-            known = KnownNodes(self.store, name, cluster.uid)
+            known = RememberedNodes(self.store, name, cluster.uid)
             known.remember([Node("n1"), Node("n2")])
             known.pins.learn(Node("n1"), b"\0\0\0\x0bssh-ed25519")
         kinds = ("clusters", "ports", "memberaccess", "nodes", "hostkeys")
@@ -148,4 +148,4 @@ class SSHClustersTests(SynchronousTestCase):
 
     def test_every_kind(self) -> None:
         """Each kind of record is either of a cluster, and goes with it, or known not to be."""
-        self.assertEqual(set(KINDS) - set(OF_CLUSTERS), {"clusters", "settings"})
+        self.assertEqual(set(KINDS) - set(CLUSTER_KINDS), {"clusters", "settings"})

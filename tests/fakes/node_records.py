@@ -15,7 +15,7 @@ from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.node import Node
-from tower.nodes.remembered_nodes import KnownNodes
+from tower.nodes.remembered_nodes import RememberedNodes
 from tower.trust.vault import Vault
 
 FIRST = Node("10.0.0.11")
@@ -47,6 +47,6 @@ class NodesTestCase(SynchronousTestCase):
         self.uid = self.successResultOf(self.clusters.add("beta", ssh=SPEC, access=by_token())).uid
         self.known = self.again()
 
-    def again(self) -> KnownNodes:
+    def again(self) -> RememberedNodes:
         """Return what the next start of the proxy knows."""
-        return KnownNodes(self.store, "beta", self.uid)
+        return RememberedNodes(self.store, "beta", self.uid)

@@ -11,7 +11,7 @@ from tests.fakes.node_records import ED25519, FIRST, OTHER, SECOND, SIXTH, Nodes
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.nodes.host_key_policy import HostKeyPolicy
-from tower.nodes.record_files import Placed
+from tower.nodes.record_files import RecordFile
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown
 
 
@@ -29,14 +29,14 @@ class VouchingTests(NodesTestCase):
 
     def make(self, spec: SSHSpec) -> HostKeyPolicy:
         """Return one that has let in the first two."""
-        vouching = HostKeyPolicy(spec, self.known, Placed(Path(spec.known_hosts)))
+        vouching = HostKeyPolicy(spec, self.known, RecordFile(Path(spec.known_hosts)))
         for node in (FIRST, SECOND):
             vouching.accepted(node, ED25519)
         return vouching
 
     def turned(self, vouching: HostKeyPolicy, spec: SSHSpec, nodes: list[Node]) -> list[Node]:
         """Have it follow another record; return whom it refuses then."""
-        return vouching.turn_to(spec, nodes, Placed(Path(spec.known_hosts)))
+        return vouching.turn_to(spec, nodes, RecordFile(Path(spec.known_hosts)))
 
     def test_rules(self) -> None:
         """Each is as strict as its name says."""

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters.node import Node
 from tower.errors import StreamRefused, TunnelLost
-from tower.nodes.kubelet_address import KubeletPlaces, inner_addresses
+from tower.nodes.kubelet_address import KubeletAddresses, internal_addresses
 
 NODE = Node("192.0.2.1", 22, "n1", frozenset({"10.0.0.1", "n1.example"}))
 
@@ -43,7 +43,7 @@ class KubeletPlacesTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Know nothing yet."""
-        self.places = KubeletPlaces()
+        self.places = KubeletAddresses()
 
     def dial(self, tunnel: FakeTunnel, node: Node = NODE) -> Deferred[Any]:
         """Dial a kubelet."""
@@ -112,11 +112,11 @@ class InnerAddressesTests(SynchronousTestCase):
 
     def test_private_first(self) -> None:
         """Private addresses come first, then where sshd is; names that are only aliases do not come."""
-        self.assertEqual(inner_addresses(NODE), ["10.0.0.1", "192.0.2.1"])
-        self.assertEqual(inner_addresses(Node("n2.example")), ["n2.example"])
-        self.assertEqual(inner_addresses(Node("fd00::1", 22, "n3")), ["fd00::1"])
+        self.assertEqual(internal_addresses(NODE), ["10.0.0.1", "192.0.2.1"])
+        self.assertEqual(internal_addresses(Node("n2.example")), ["n2.example"])
+        self.assertEqual(internal_addresses(Node("fd00::1", 22, "n3")), ["fd00::1"])
 
     def test_few(self) -> None:
         """Of many addresses few are taken."""
         many = frozenset(f"10.0.0.{number}" for number in range(1, 100))
-        self.assertEqual(len(inner_addresses(Node("8.8.8.8", 22, "n4", many))), 3)
+        self.assertEqual(len(internal_addresses(Node("8.8.8.8", 22, "n4", many))), 3)

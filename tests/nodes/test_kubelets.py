@@ -23,7 +23,7 @@ from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
-from tower.nodes.record_files import Placed
+from tower.nodes.record_files import RecordFile
 from tower.trust.pki import Authority
 
 NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
@@ -81,7 +81,7 @@ class KubeletsCase(SynchronousTestCase):
         )
         gate.renew()
         made = SSHSpec("core", "/key", **spec)
-        authority = Placed(Path(made.kubelet_authority))
+        authority = RecordFile(Path(made.kubelet_authority))
         return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
 
 

@@ -10,7 +10,7 @@ from tests.fakes.tunnelers import LINE, TunnelerCase
 from tower.cloud.errors import NotImplementedByCloud
 from tower.clusters.node import Node
 from tower.errors import ClusterUnreachable, ConfigurationError
-from tower.nodes.tunneler import SSHTunneler, TunnelSyncUnhealthy, cut_user
+from tower.nodes.tunneler import SSHTunneler, TunnelSyncUnhealthy, truncate_user
 from tower.nodes.tunnels.tunnels import NoTunnels
 
 
@@ -338,11 +338,11 @@ class RunTests(Logged):
 class UserTests(Logged):
     def test_cut(self) -> None:
         """Names are cut at 32 bytes, never inside a character."""
-        self.assertEqual(cut_user("joe"), "joe")
-        self.assertEqual(cut_user("x" * 32), "x" * 32)
-        self.assertEqual(cut_user("x" * 33), "x" * 32)
-        self.assertEqual(cut_user("x" * 31 + "ü"), "x" * 31)
-        self.assertEqual(cut_user("ü" * 20), "ü" * 16)
+        self.assertEqual(truncate_user("joe"), "joe")
+        self.assertEqual(truncate_user("x" * 32), "x" * 32)
+        self.assertEqual(truncate_user("x" * 33), "x" * 32)
+        self.assertEqual(truncate_user("x" * 31 + "ü"), "x" * 31)
+        self.assertEqual(truncate_user("ü" * 20), "ü" * 16)
 
     def test_warning(self) -> None:
         """It is said when it begins, and only then."""

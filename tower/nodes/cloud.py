@@ -7,7 +7,7 @@ from typing import Any
 from tower.cloud.interfaces import IInstances, ISSHKeyLease
 from tower.cloud.registry import init_cloud_provider
 from tower.clusters.ssh_spec import SSHSpec
-from tower.nodes.record_files import Placed
+from tower.nodes.record_files import RecordFile
 from tower.nodes.tunneler import Install
 
 
@@ -18,7 +18,7 @@ class NodeCloud:
     :raise ConfigurationError: it cannot be made as *spec* says.
     """
 
-    def __init__(self, reactor: Any, spec: SSHSpec, config: Placed) -> None:
+    def __init__(self, reactor: Any, spec: SSHSpec, config: RecordFile) -> None:
         self._name, self._config = spec.cloud_provider, spec.cloud_config
         path = str(config.path) if self._config else ""
         self._provider = init_cloud_provider(self._name, path, config.files) if self._name else None

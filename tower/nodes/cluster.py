@@ -28,10 +28,10 @@ from tower.nodes.keypair import KeyPairFiles
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.node_sources import Lister, api_nodes, cloud_nodes, fallback, file_nodes, fixed_nodes
 from tower.nodes.plausibility import plausible
-from tower.nodes.record_files import NodeFiles, Placed
-from tower.nodes.remembered_nodes import KnownNodes
+from tower.nodes.record_files import NodeFiles, RecordFile
+from tower.nodes.remembered_nodes import RememberedNodes
 from tower.nodes.ssh.client import CONNECT, KEEPALIVE_INTERVAL
-from tower.nodes.tunneler import SSHTunneler, cut_user
+from tower.nodes.tunneler import SSHTunneler, truncate_user
 from tower.nodes.tunnels.interfaces import OpenCounters
 from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 from tower.nodes.tunnels.tunnels import NodeTunnels
@@ -84,7 +84,7 @@ class NodeCluster:
         if problem:
             raise ConfigurationError(problem)
         self._cloud = self._new_cloud()
-        self._known = KnownNodes(around.store, cluster.name, cluster.uid)
+        self._known = RememberedNodes(around.store, cluster.name, cluster.uid)
         key = self._placed("key_file")
         self._key = KeyPairFiles(key.path, self.spec.key_type, key.files)
         self.counters = OpenCounters()
@@ -96,7 +96,7 @@ class NodeCluster:
             identities=lambda: self.spec.identities,
             why_not=f"to allow it, run 'tower cluster set {cluster.name} --allow-system-identity NAME'",
         )
-        user = cut_user(self.spec.user)
+        user = truncate_user(self.spec.user)
         self._vouching = HostKeyPolicy(self.spec, self._known, self._placed("known_hosts"))
         self._login = NodeLogin(user, self._key.private, self._vouching)
         self.tunnels = NodeTunnels(
@@ -145,11 +145,21 @@ class NodeCluster:
                 clock,
                 place=str(file.path),
             )
-        if self._cloud.instances is not None:
-            return cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
         through = api_nodes(self._api, spec.address_types, port, clock=clock)
         directly = api_nodes(self._direct_api, spec.address_types, port, clock=clock)
-        return fallback(through, directly)
+        from_api = fallback(through, directly)
+        if self._cloud.instances is None:
+            return from_api
+        from_cloud = cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
+        if not spec.nodes_from_api:
+            return from_cloud
+        first = fallback(from_api, from_cloud)
+
+        async def listing() -> Sequence[Node]:
+            """List with the API; while no tunnel is up, the API server may be reachable through none."""
+            return await (from_api if self.tunnels.is_up else first)()
+
+        return listing
 
     def _settle(self) -> None:
         """Take up what the record says of the way to the API server and beside it."""
@@ -181,7 +191,7 @@ class NodeCluster:
         if (spec.key_file, spec.key_type) != (before.key_file, before.key_type):
             self._take_key()
         if spec.user != before.user:
-            self.tunnels.user = user = cut_user(spec.user)
+            self.tunnels.user = user = truncate_user(spec.user)
             self._login = evolve(self._login, user=user)
             self.way.peer = self.way.named(user)
             self.tunneler.turn_to(user, self._cloud.install)
@@ -254,7 +264,7 @@ class NodeCluster:
         """
         return NodeCloud(self._around.reactor, self.spec, self._placed("cloud_config"))
 
-    def _placed(self, attribute: str) -> Placed:
+    def _placed(self, attribute: str) -> RecordFile:
         return self._around.files.placed(self.cluster.name, attribute, self.spec)
 
     # Life

@@ -22,10 +22,10 @@ from tower.nodes.tunneler import TunnelSyncUnhealthy
 from tower.store.records import Watch
 
 #: How often `NodeClusters.look` is to be called, s.
-LOOK_PERIOD = 15.0
+REPORT_PERIOD = 15.0
 
 #: How often `NodeClusters.try_credentials` is to be called, s.
-TRY_PERIOD = 60.0
+CREDENTIAL_PERIOD = 60.0
 
 #: Types of conditions.
 NODES_SYNCED = "NodesSynced"
@@ -162,7 +162,7 @@ class NodeClusters(Service):
     # Looking at them
 
     async def look(self) -> None:
-        """Try again what could not be put together, and keep the conditions true; see `LOOK_PERIOD`."""
+        """Try again what could not be put together, and keep the conditions true; see `REPORT_PERIOD`."""
         if not self.running:
             return
         for name in list(self._problems):
@@ -171,7 +171,7 @@ class NodeClusters(Service):
             await self._report(each)
 
     async def try_credentials(self) -> None:
-        """Find out which credentials are known to their API servers; see `TRY_PERIOD`."""
+        """Find out which credentials are known to their API servers; see `CREDENTIAL_PERIOD`."""
         trying = [Deferred.fromCoroutine(each.try_credential()) for each in self]
         await DeferredList(trying, consumeErrors=True)
         for each in self:

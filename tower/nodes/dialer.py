@@ -32,7 +32,7 @@ from tower.nodes.node_sources import Lister, cloud_nodes
 from tower.nodes.ssh.client import CONNECT
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
 from tower.nodes.ssh.known_hosts import KnownHosts
-from tower.nodes.tunneler import SSHTunneler, cut_user
+from tower.nodes.tunneler import SSHTunneler, truncate_user
 from tower.nodes.tunnels.interfaces import HealthCheck
 from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
 from tower.nodes.tunnels.tunnels import NodeTunnels
@@ -136,7 +136,7 @@ def _tunneler(
     if lister is None and instances is not None:
         lister = cloud_nodes(instances, options.address_types, options.ssh_port, clock=reactor)
     key = KeyPairFiles(options.ssh_keyfile)
-    user = cut_user(options.ssh_user)
+    user = truncate_user(options.ssh_user)
     login = NodeLogin(user, key.private, host_keys or _host_keys(options))
     day, wheel, budget = TimeOfDay(reactor), Wheel(reactor), Budget(BUDGET)
     dial = _leasing(partial(reach, reactor, timeout=CONNECT), instances, user, key)

@@ -21,7 +21,7 @@ from tower.net.addresses import join_address
 from tower.net.connecting import ConnectFailed
 from tower.net.pipes import Pipe
 from tower.net.tls.resumption import Resumption
-from tower.nodes.kubelet_address import LOOPBACK, KubeletPlaces
+from tower.nodes.kubelet_address import LOOPBACK, KubeletAddresses
 from tower.nodes.tunnels.interfaces import HealthCheck
 from tower.reactor.timers import within
 from tower.tunnels.tls_handshake import TLSHandshake
@@ -205,7 +205,7 @@ def kubelet_health(url: str, clock: Any, authority: ssl.SSLContext | None = None
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host_line = f"Host: {join_address(host, port)}\r\n".encode()
 
-    places = KubeletPlaces()
+    places = KubeletAddresses()
 
     async def look(tunnel: Dialler) -> str:
         if host == LOOPBACK:

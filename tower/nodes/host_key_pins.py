@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.errors import Conflict, NotFound
-from tower.nodes.ssh.host_keys import described
+from tower.nodes.ssh.host_keys import describe_key
 from tower.store import IStore
 from tower.store.records import Create, Delete, Operation, Record, RecordChanged, Require
 
@@ -48,9 +48,9 @@ class Pin:
         return fingerprint(self.blob)
 
     @property
-    def described(self) -> str:
+    def describe_key(self) -> str:
         """Type and fingerprint of the key."""
-        return described(self.blob)
+        return describe_key(self.blob)
 
     def is_called(self, text: str) -> bool:
         """Tell whether *text* means this node: its name, address or host; brackets may be left out."""
@@ -135,7 +135,7 @@ class Pins:
                 "learned the host key of {node} in cluster {cluster}: {key}",
                 node=node.name,
                 cluster=self._cluster,
-                key=described(blob),
+                key=describe_key(blob),
             )
             return
         raise Conflict(f"cluster {self._cluster} changes too often")

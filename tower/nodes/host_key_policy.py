@@ -9,10 +9,10 @@ from twisted.logger import Logger
 
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
-from tower.nodes.record_files import Placed
-from tower.nodes.remembered_nodes import KnownNodes, PinnedHostKeys
+from tower.nodes.record_files import RecordFile
+from tower.nodes.remembered_nodes import RememberedNodes, PinnedHostKeys
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeys
-from tower.nodes.ssh.known_hosts import KnownHosts, UsualHosts
+from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
 
 #: Whose known hosts count where nobody names a file: those that ssh would ask.
 KNOWN_HOSTS = ("~/.ssh/known_hosts", "/etc/ssh/ssh_known_hosts")
@@ -30,7 +30,7 @@ class HostKeyPolicy:
     :param file: of known hosts; looked at only if *spec* names one.
     """
 
-    def __init__(self, spec: SSHSpec, known: KnownNodes, file: Placed) -> None:
+    def __init__(self, spec: SSHSpec, known: RememberedNodes, file: RecordFile) -> None:
         self._known = known
         self._rule = _rule(spec, known, file)
         self._shown: dict[str, bytes] = {}  # by address: the keys of those that let us in
@@ -60,7 +60,7 @@ class HostKeyPolicy:
             del self._shown[address]
             self._strangers.discard(address)
 
-    def turn_to(self, spec: SSHSpec, nodes: Collection[Node], file: Placed) -> list[Node]:
+    def turn_to(self, spec: SSHSpec, nodes: Collection[Node], file: RecordFile) -> list[Node]:
         """Do as *spec* says from now on; where keys are learned, those of *nodes* are.
 
         :param nodes: that are connected.
@@ -83,7 +83,7 @@ class HostKeyPolicy:
         return refused
 
 
-def _rule(spec: SSHSpec, known: KnownNodes, file: Placed) -> HostKeys:
+def _rule(spec: SSHSpec, known: RememberedNodes, file: RecordFile) -> HostKeys:
     if spec.host_keys == _ANYBODY:
         _log.warn(
             "NOT SECURE: nodes of {cluster} are believed to be who they say (insecure-ignore)",
@@ -94,5 +94,5 @@ def _rule(spec: SSHSpec, known: KnownNodes, file: Placed) -> HostKeys:
         files = [KnownHosts(file.path, files=file.files)]
     else:
         files = [KnownHosts(Path(name).expanduser(), may_be_missing=True) for name in KNOWN_HOSTS]
-    known_hosts = UsualHosts(files)
+    known_hosts = KnownHostsFiles(files)
     return known_hosts if spec.host_keys == "known-hosts" else PinnedHostKeys(known, known_hosts)

@@ -31,7 +31,7 @@ class OneTunnel(Protocol):
         """Return a channel to *host*, as that node reaches it."""
 
 
-class KubeletPlaces:
+class KubeletAddresses:
     """Finds out where on its own node a kubelet listens, and remembers it.
 
     Most do so at all addresses, and so on the loopback; one with ``--address`` at its node's own alone.
@@ -48,7 +48,7 @@ class KubeletPlaces:
         :raise TunnelLost: there is no tunnel any more.
         """
         errors: list[StreamRefused] = []
-        for address in dict.fromkeys((self._found.get(node, LOOPBACK), LOOPBACK, *inner_addresses(node))):
+        for address in dict.fromkeys((self._found.get(node, LOOPBACK), LOOPBACK, *internal_addresses(node))):
             try:
                 channel = await tunnel.dial(address, port)
             except StreamRefused as e:
@@ -70,7 +70,7 @@ class KubeletPlaces:
         self._found[node] = address
 
 
-def inner_addresses(node: Node) -> Sequence[str]:
+def internal_addresses(node: Node) -> Sequence[str]:
     """Return where *node* is reached from within its cluster: private addresses first."""
     private = [address for address in sorted({node.host, *node.aliases}) if _is_private(address)]
     return [*dict.fromkeys((*private, node.host))][:_MOST_ADDRESSES]

@@ -21,8 +21,8 @@ from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 from tower.nodes.access_review import VERBS, AccessReview, NodeReview, Posts, subresource_of
-from tower.nodes.kubelet_address import KubeletPlaces, OneTunnel, inner_addresses
-from tower.nodes.record_files import Placed
+from tower.nodes.kubelet_address import KubeletAddresses, OneTunnel, internal_addresses
+from tower.nodes.record_files import RecordFile
 from tower.tunnels.apiserver_gate import not_secured
 from tower.tunnels.tls_handshake import TLSHandshake
 
@@ -85,7 +85,7 @@ class Kubelets:
         nodes: Nodes,
         api: Posts,
         gate: Gate,
-        authority: Placed,
+        authority: RecordFile,
     ) -> None:
         self._clock = clock
         self._cluster = cluster
@@ -95,7 +95,7 @@ class Kubelets:
         self._nodes = nodes
         self._gate = gate
         self._review = NodeReview(clock, api, cluster)
-        self._places = KubeletPlaces()
+        self._places = KubeletAddresses()
         self._trust: tuple[object, ssl.SSLContext] | None = None
 
     def find(self, name: str) -> Node:
@@ -151,7 +151,7 @@ class Kubelets:
     def open(self, node: str) -> Deferred[Any]:
         """Open a stream to the kubelet of the node of that name, with its TLS up.
 
-        By the node's own tunnel, see `KubeletPlaces`; to one that has none, from another.
+        By the node's own tunnel, see `KubeletAddresses`; to one that has none, from another.
 
         :raise StreamRefused: through the Deferred.
         :raise TunnelLost: through the Deferred.
@@ -170,7 +170,7 @@ class Kubelets:
         if tunnel is not None:
             channel = await self._places.dial(tunnel, node, port)
         else:
-            channel = await self._nodes.dial(inner_addresses(node)[0], port)
+            channel = await self._nodes.dial(internal_addresses(node)[0], port)
         return await self._secure(channel, context, node)
 
     def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:

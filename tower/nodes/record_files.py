@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, PLACE, wrong
+from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, SPEC_PATH, invalid_field
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Beneath, Files
 
@@ -22,7 +22,7 @@ DIRECTORY = "node-files"
 
 
 @frozen
-class Placed:
+class RecordFile:
     """A file that a record names.
 
     :ivar path: absolute.
@@ -62,15 +62,15 @@ class NodeFiles:
                 f"--node-files {self.directory}: {e.strerror}: name a directory, or one that can be made"
             ) from e
 
-    def placed(self, cluster: str, attribute: str, spec: SSHSpec) -> Placed:
+    def placed(self, cluster: str, attribute: str, spec: SSHSpec) -> RecordFile:
         """Return where a file is.
 
         :param attribute: one of `tower.clusters.ssh_spec_object.PATHS`.
         """
         name = getattr(spec, attribute)
         if self._is_given(cluster, attribute, name):
-            return Placed(Path(name))
-        return Placed(self.directory / name, Beneath(self.directory))
+            return RecordFile(Path(name))
+        return RecordFile(self.directory / name, Beneath(self.directory))
 
     def check(self, cluster: str, spec: SSHSpec, before: SSHSpec | None = None) -> None:
         """See whether a record may name its files.
@@ -81,7 +81,7 @@ class NodeFiles:
         for attribute in self._elsewhere(cluster, spec):
             name = getattr(spec, attribute)
             if before is None or getattr(before, attribute) != name:
-                raise wrong(
+                raise invalid_field(
                     NAMES[attribute],
                     name,
                     f"must be below {self.directory} (--node-files of tower-proxy): put the file there and "
@@ -93,7 +93,7 @@ class NodeFiles:
         found = []
         for attribute in self._elsewhere(cluster, spec):
             path = getattr(spec, attribute)
-            place = f"{PLACE}.{NAMES[attribute]}"
+            place = f"{SPEC_PATH}.{NAMES[attribute]}"
             name = os.path.basename(path.rstrip("/")) or "file"
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
             order = shlex.join(["cp", "-p", path, str(self.directory / name)])

@@ -13,8 +13,14 @@ from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.signatures import key_type
 from tower.nodes.host_key_pins import Pins
-from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown, described, named, preferring
-from tower.nodes.ssh.known_hosts import KnownHosts, UsualHosts
+from tower.nodes.ssh.host_keys import (
+    HostKeyRefused,
+    HostKeyUnknown,
+    describe_key,
+    describe_node,
+    preferred_algorithms,
+)
+from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
 from tower.store import IStore
 from tower.store.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
 
@@ -25,7 +31,7 @@ KIND = "nodes"
 REMEMBERED = 1000
 
 
-class KnownNodes:
+class RememberedNodes:
     """:param uid: of the cluster.
     :ivar cluster: its name.
     :ivar pins: the host keys that its nodes had at first.
@@ -100,7 +106,9 @@ class PinnedHostKeys:
     :param known_hosts: what it says of a node counts first, and then nothing is learned.
     """
 
-    def __init__(self, known: KnownNodes, known_hosts: KnownHosts | UsualHosts | None = None) -> None:
+    def __init__(
+        self, known: RememberedNodes, known_hosts: KnownHosts | KnownHostsFiles | None = None
+    ) -> None:
         self._known = known
         self._known_hosts = known_hosts
 
@@ -109,7 +117,7 @@ class PinnedHostKeys:
         if self._known_hosts is not None and self._known_hosts.knows(node):
             return self._known_hosts.algorithms(node)
         pinned = self._known.pins.get(node)
-        return preferring(() if pinned is None else (key_type(pinned),))
+        return preferred_algorithms(() if pinned is None else (key_type(pinned),))
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""
@@ -118,7 +126,7 @@ class PinnedHostKeys:
         pinned = self._known.pins.get(node)
         if pinned is not None and pinned != blob:
             raise HostKeyRefused(
-                f"{named(node)} showed the host key {described(blob)}, not {described(pinned)}, which it had "
+                f"{describe_node(node)} showed the host key {describe_key(blob)}, not {describe_key(pinned)}, which it had "
                 "when it was first connected to: either somebody is in between, or the node was made anew; "
                 "compare it with what `ssh-keygen -lf` says on the node itself, and if it is right: "
                 f"tower cluster forget-host-key {self._known.cluster} {node.address}",

@@ -63,7 +63,7 @@ class TunnelSyncUnhealthy(TowerError):
     """The nodes were not listed, or the key was not installed, for too long."""
 
 
-def cut_user(user: str) -> str:
+def truncate_user(user: str) -> str:
     """Return *user*, or as many of its characters as have room in `LONGEST_USER` bytes.
 
     Whoever logs in and whoever has the key installed have to use the same.
@@ -77,7 +77,7 @@ class SSHTunneler(MultiService):
     As a service, it is `run` when it starts and stopped when it stops; `close` is for its owner.
 
     :param clock: an ``IReactorTime``.
-    :param user: to install the key for; see `cut_user`.
+    :param user: to install the key for; see `truncate_user`.
     :param lister: unless `run` is given one.
     :param install: None: whoever keeps the nodes lets the key in.
     :param epoch: returns the time of day, s since the epoch.
@@ -104,7 +104,7 @@ class SSHTunneler(MultiService):
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._on_close = on_close
-        self.user = cut_user(user)
+        self.user = truncate_user(user)
         self.tunnels = tunnels
         self._too_long = self.user != user
         self._keypair = keypair
@@ -159,7 +159,7 @@ class SSHTunneler(MultiService):
 
     def turn_to(self, user: str, install: Install | None) -> None:
         """Have the key installed for *user*, by *install*, from now on; see there."""
-        self.user, self._install = cut_user(user), install
+        self.user, self._install = truncate_user(user), install
         self._last_install, self._key_error = None, ""
         self._key_lags_since = self._epoch() if self._has_run else None
         self._ensure_key()

@@ -29,7 +29,7 @@ from tower.nodes.ssh.auth import AuthRefused, read_extensions, signatures_for
 from tower.nodes.ssh.client import NodeTransport, NothingInCommon
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed
-from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, mismatch, preferring
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, key_mismatch, preferred_algorithms
 from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
@@ -48,13 +48,13 @@ class Remembering(AnyHostKey):
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See HostKeys."""
-        return preferring(self.kinds)
+        return preferred_algorithms(self.kinds)
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See HostKeys."""
         self.asked.append(("judge", node, blob))
         if self.refuse:
-            raise mismatch(node, blob, "another (known_hosts:7)")
+            raise key_mismatch(node, blob, "another (known_hosts:7)")
 
     def accepted(self, node: Node, blob: bytes) -> None:
         """See HostKeys."""
@@ -217,7 +217,7 @@ class HandshakeTests(ClientTestCase):
         tunnel.lost.addCallback(lost.append)
         self.far.servers[0].start_rekey()
         self.far.pump()
-        self.assertIn("another one than before", str(lost[0]))
+        self.assertIn("has changed since", str(lost[0]))
 
     def test_global_requests(self) -> None:
         """Requests that are not known are refused if they want an answer; Tower's own mean nothing here."""

@@ -12,7 +12,7 @@ from tests.fakes.ssh_node import FarNode
 from tower.conch.transport.limits import Disconnected
 from tower.errors import PeerError
 from tower.net.connection import ConnectionEnded
-from tower.nodes.ssh.failures import HungUp, OpenFailed, ended, not_let_in
+from tower.nodes.ssh.failures import HungUp, OpenFailed, connection_ended, login_failed
 
 #: What a connection's end is told by.
 DONE = ConnectionEnded("both sides are done")
@@ -30,9 +30,9 @@ class WordsTests(SynchronousTestCase):
             (RESET, "the connection broke: connection reset by peer"),
             (ConnectionError("gone"), "the connection broke: gone"),
         ):
-            self.assertEqual(str(ended(reason)), text)
+            self.assertEqual(str(connection_ended(reason)), text)
         said = Disconnected(2, "Too many authentication failures")
-        self.assertIs(ended(said), said)
+        self.assertIs(connection_ended(said), said)
 
     def test_no_ssh(self) -> None:
         """What a server says that is none of SSH is shown: its first line, printable and not too long."""
@@ -49,17 +49,17 @@ class WordsTests(SynchronousTestCase):
                 'no SSH version line: it reports: "HTTP/1.1 400 Bad Request": is there an SSH server?',
             ),
         ):
-            self.assertEqual(str(not_let_in(reason, preface, is_ssh=False)), text)
-        odd = str(not_let_in(RESET, b"\x1b[31m\xff" + b"x" * 200, is_ssh=False))
+            self.assertEqual(str(login_failed(reason, preface, is_ssh=False)), text)
+        odd = str(login_failed(RESET, b"\x1b[31m\xff" + b"x" * 200, is_ssh=False))
         self.assertNotIn("\x1b", odd)
         self.assertLess(len(odd), 200)
         silent = PeerError("i/o timeout")
-        self.assertIs(not_let_in(silent, b"", is_ssh=False), silent)
+        self.assertIs(login_failed(silent, b"", is_ssh=False), silent)
 
     def test_ssh(self) -> None:
         """A server of SSH that goes before it let us in has the reason in its log."""
-        self.assertIn("before we were let in: its log says why", str(not_let_in(DONE, b"x", is_ssh=True)))
-        self.assertIn("connection reset by peer before", str(not_let_in(RESET, b"x", is_ssh=True)))
+        self.assertIn("before we were let in: its log says why", str(login_failed(DONE, b"x", is_ssh=True)))
+        self.assertIn("connection reset by peer before", str(login_failed(RESET, b"x", is_ssh=True)))
 
 
 class ConnectionTests(SynchronousTestCase):

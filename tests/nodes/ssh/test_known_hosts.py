@@ -16,7 +16,7 @@ from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
 from tower.clusters.node import Node
 from tower.conch.transport.keys import ED25519
 from tower.conch.transport.signatures import ECDSA_P256, RSA, RSA_SHA2_256, RSA_SHA2_512, SIGNATURES
-from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown, preferring
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeyUnknown, preferred_algorithms
 from tower.nodes.ssh.known_hosts import LARGEST, KnownHosts, parse_line
 
 NODE = Node("h1.example.org")
@@ -268,4 +268,4 @@ class AnyHostKeyTests(SynchronousTestCase):
         every = AnyHostKey()
         every.judge(NODE, b"anything")
         every.accepted(NODE, b"anything")
-        self.assertEqual(every.algorithms(NODE), preferring(()))
+        self.assertEqual(every.algorithms(NODE), preferred_algorithms(()))

@@ -12,7 +12,7 @@ from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY
 from tower.clusters.node import Node
 from tower.conch.transport.keys import ED25519
 from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyRevoked, HostKeyUnknown
-from tower.nodes.ssh.known_hosts import KnownHosts, UsualHosts
+from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
 
 NODE = Node("h1")
 RIGHT, OTHER = HOST_KEY.blob, AGENT_KEY.blob
@@ -24,7 +24,7 @@ class UsualHostsTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have both, empty."""
         self.files = [Path(self.mktemp()), Path(self.mktemp())]
-        self.hosts = UsualHosts(map(KnownHosts, self.files))
+        self.hosts = KnownHostsFiles(map(KnownHosts, self.files))
 
     def write(self, *texts: str) -> None:
         """Write both."""
@@ -37,7 +37,7 @@ class UsualHostsTests(SynchronousTestCase):
         for texts in ((right, ""), ("", right), (other, right), (right, other)):
             self.files = [Path(self.mktemp()), Path(self.mktemp())]
             self.write(*texts)
-            hosts = UsualHosts(map(KnownHosts, self.files))
+            hosts = KnownHostsFiles(map(KnownHosts, self.files))
             hosts.judge(NODE, RIGHT)
             hosts.accepted(NODE, RIGHT)
             self.assertTrue(hosts.knows(NODE))
@@ -47,7 +47,7 @@ class UsualHostsTests(SynchronousTestCase):
         """That one of the usual files is not there is nothing to tell; that another one is not, is."""
         for may_be_missing in (True, False):
             with capturedLogs() as logs:
-                hosts = UsualHosts([KnownHosts(self.mktemp(), may_be_missing=may_be_missing)])
+                hosts = KnownHostsFiles([KnownHosts(self.mktemp(), may_be_missing=may_be_missing)])
                 self.assertRaises(HostKeyUnknown, hosts.judge, NODE, RIGHT)
             self.assertEqual(bool(logs), not may_be_missing)
 

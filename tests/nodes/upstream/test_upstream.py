@@ -22,7 +22,7 @@ from tower.clusters.node import Node
 from tower.errors import StreamRefused
 from tower.nodes.health import kubelet_health
 from tower.nodes.keypair import KeyPairFiles
-from tower.nodes.tunneler import TunnelSyncUnhealthy, cut_user
+from tower.nodes.tunneler import TunnelSyncUnhealthy, truncate_user
 from tower.nodes.tunnels.tunnels import NodeTunnels, NoTunnels
 
 DAY = 86400
@@ -158,7 +158,7 @@ class TestDerived(TunnelerCase):
         self.tunneler = self.make("u" * 40)
         self.tunneler.run()
         self.assertEqual([user for _, user, _ in self.installed], ["u" * 32])
-        self.assertEqual((self.tunneler.user, cut_user("u" * 40)), ("u" * 32, "u" * 32))
+        self.assertEqual((self.tunneler.user, truncate_user("u" * 40)), ("u" * 32, "u" * 32))
 
     def test_04_files(self) -> None:
         """Modes 0600, SPKI in PEM for RSA, no draft left, and an existing pair is not touched."""

@@ -20,7 +20,7 @@ from tower.clusters.node import Node, parse_node
 from tower.conch.transport.fields import MessageReader
 from tower.errors import TowerError
 from tower.net.pipe_transport import PipeTransport
-from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, admitted, dialling, reach
+from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, authenticated, tcp_dialer, dial_node
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import HostKeys
@@ -68,7 +68,7 @@ class _CommandTransport(NodeTransport):
         """See `NodeTransport.go_on`."""
         self.authenticated()
         self.setService(self.sessions)
-        self.greeted()
+        self.handshake_done()
 
 
 class _Command(SSHChannel):
@@ -170,7 +170,7 @@ async def run_ssh_command(
     """
     clock = clock or reactor
     login = _Login(clock, user or environ.get("USER", ""), parse_node(host), key, host_keys)
-    connect = dial or dialling(reactor, CONNECT)
+    connect = dial or tcp_dialer(reactor, CONNECT)
     ssh = await (_persistently(login, connect) if retry else login.get(connect))
     command = _Command(cmd)
 
@@ -212,8 +212,8 @@ class _Login:
         """
         ssh = _CommandTransport(self.clock, self.node, self.user, self.key, self.host_keys, keepalive=0.0)
         try:
-            pipe = await reach(self.clock, self.node, dial, CONNECT)
-            opened = admitted(ssh, pipe.abort)
+            pipe = await dial_node(self.clock, self.node, dial, CONNECT)
+            opened = authenticated(ssh, pipe.abort)
             PipeTransport(pipe, ssh).start()
             await opened
         except CancelledError:

@@ -18,7 +18,7 @@ class HungUp(PeerError):
     """A node ended the connection, or it broke."""
 
 
-def ended(reason: Exception, more: str = "") -> Exception:
+def connection_ended(reason: Exception, more: str = "") -> Exception:
     """Return *reason*, or where that is only that the connection ended, an error that says whose doing it is.
 
     :param more: what else is to be said then.
@@ -30,17 +30,17 @@ def ended(reason: Exception, more: str = "") -> Exception:
     return reason
 
 
-def not_let_in(reason: Exception, preface: bytes, *, is_ssh: bool) -> Exception:
+def login_failed(reason: Exception, preface: bytes, *, is_ssh: bool) -> Exception:
     """Return why a connection on which we were not let in ended.
 
     :param preface: what the server said first.
     :param is_ssh: whether it said its version.
     """
     if is_ssh:
-        return ended(reason, " before we were let in: its log says why")
+        return connection_ended(reason, " before we were let in: its log says why")
     said = _said(preface)
     what = reported("it", said, _SHOWN) if said else "it says nothing"
-    if isinstance(ended(reason), HungUp):
+    if isinstance(connection_ended(reason), HungUp):
         return HungUp(f"{what} and closes the connection: is there an SSH server?")
     return PeerError(f"{reason}: {what}: is there an SSH server?") if said else reason
 

@@ -39,7 +39,7 @@ class HostKeys(Protocol):
     """Judges host keys."""
 
     def algorithms(self, node: Node) -> list[bytes]:
-        """Return the signatures by which *node* may prove its key, preferred first; see `preferring`."""
+        """Return the signatures by which *node* may prove its key, preferred first; see `preferred_algorithms`."""
 
     def judge(self, node: Node, blob: bytes) -> None:
         """Accept the key *blob*, which *node* shows and has not proved yet.
@@ -58,7 +58,7 @@ class AnyHostKey:
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See `HostKeys.algorithms`."""
-        return preferring(())
+        return preferred_algorithms(())
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""
@@ -67,7 +67,7 @@ class AnyHostKey:
         """See `HostKeys.accepted`."""
 
 
-def preferring(kinds: Collection[bytes]) -> list[bytes]:
+def preferred_algorithms(kinds: Collection[bytes]) -> list[bytes]:
     """Return all signatures that we can check, those of keys of these types first.
 
     A node has keys of several types and shows one, of the type that we want most: so that has to be one that
@@ -77,50 +77,50 @@ def preferring(kinds: Collection[bytes]) -> list[bytes]:
     return known + [name for names in SIGNATURES.values() for name in names if name not in known]
 
 
-def described(blob: bytes) -> str:
+def describe_key(blob: bytes) -> str:
     """Return type and fingerprint of a key for people, ``ssh-ed25519 SHA256:…``."""
     kind = key_type(blob)[:64].decode("ascii", "replace")
     return f"{''.join(filter(str.isprintable, kind))} {fingerprint(blob)}"
 
 
-def named(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """Return how a text calls *node*: by its name and where it is reached."""
     return f"node {node.name} ({node.address})" if node.name != node.host else f"node {node.address}"
 
 
-def unknown(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
+def unknown_key(node: Node, blob: bytes, where: str) -> HostKeyUnknown:
     """Return the error for a key of a node of which nothing is known.
 
     :param where: the file, or whatever else should know it.
     """
     return HostKeyUnknown(
-        f"{named(node)} showed the host key {described(blob)}, and {where} knows no key of it: compare it "
+        f"{describe_node(node)} showed the host key {describe_key(blob)}, and {where} knows no key of it: compare it "
         f"with what `ssh-keygen -lf` says on the node itself, then add the line that {_keyscan(node)} "
         "prints, or have each node's first key learned with --ssh-host-keys=accept-new",
         fingerprint(blob),
     )
 
 
-def mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
+def key_mismatch(node: Node, blob: bytes, expected: str) -> HostKeyRefused:
     """Return the error for another key than a known one.
 
     :param expected: that one, and the file and line that it stands in.
     """
     return HostKeyRefused(
-        f"{named(node)} showed the host key {described(blob)}, not {expected}: either somebody is in "
+        f"{describe_node(node)} showed the host key {describe_key(blob)}, not {expected}: either somebody is in "
         "between, or the node was made anew; compare it with what `ssh-keygen -lf` says on the node itself, "
         f"and if it is right replace what is known by the line that {_keyscan(node)} prints",
         fingerprint(blob),
     )
 
 
-def revoked(node: Node, blob: bytes, where: str) -> HostKeyRevoked:
+def revoked_key(node: Node, blob: bytes, where: str) -> HostKeyRevoked:
     """Return the error for a key that is revoked.
 
     :param where: the file and the line that says so.
     """
     return HostKeyRevoked(
-        f"{named(node)} showed the host key {described(blob)}, which {where} revokes: "
+        f"{describe_node(node)} showed the host key {describe_key(blob)}, which {where} revokes: "
         "give the node a new key",
         fingerprint(blob),
     )

@@ -21,11 +21,11 @@ from tower.nodes.ssh.host_keys import (
     HostKeyRefused,
     HostKeyRevoked,
     HostKeyUnknown,
-    described,
-    mismatch,
-    preferring,
-    revoked,
-    unknown,
+    describe_key,
+    key_mismatch,
+    preferred_algorithms,
+    revoked_key,
+    unknown_key,
 )
 
 #: The largest file that is read, B: some 40,000 hosts.
@@ -148,7 +148,7 @@ class KnownHosts:
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See `HostKeys.algorithms`."""
-        return preferring(self.kinds(node))
+        return preferred_algorithms(self.kinds(node))
 
     def kinds(self, node: Node) -> set[bytes]:
         """Return the types of keys that *node* is known to have."""
@@ -163,14 +163,14 @@ class KnownHosts:
         lines = self._of(node)
         for line in self._lines:
             if line.is_revoked and line.blob == blob and any(map(line.means, _names(node))):
-                raise revoked(node, blob, self._place(line))
+                raise revoked_key(node, blob, self._place(line))
         if any(line.blob == blob for line in lines):
             return
         if not lines:
-            raise unknown(node, blob, f"{self.path}{self._problem}")
+            raise unknown_key(node, blob, f"{self.path}{self._problem}")
         same = [line for line in lines if key_type(line.blob) == key_type(blob)] or lines
-        raise mismatch(
-            node, blob, " or ".join(f"{described(line.blob)} of {self._place(line)}" for line in same[:3])
+        raise key_mismatch(
+            node, blob, " or ".join(f"{describe_key(line.blob)} of {self._place(line)}" for line in same[:3])
         )
 
     def accepted(self, node: Node, blob: bytes) -> None:
@@ -255,7 +255,7 @@ def _names(node: Node) -> Iterator[str]:
         yield host
 
 
-class UsualHosts:
+class KnownHostsFiles:
     """A `tower.nodes.ssh.host_keys.HostKeys`: what one file knows is known; what one of them revokes is revoked.
 
     :param files: at least one; the first is the one that people are told to complete.
@@ -266,7 +266,7 @@ class UsualHosts:
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See `HostKeys.algorithms`."""
-        return preferring({kind for file in self._files for kind in file.kinds(node)})
+        return preferred_algorithms({kind for file in self._files for kind in file.kinds(node)})
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`.

@@ -21,7 +21,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.errors import StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.budget import Budget
@@ -34,13 +34,13 @@ from tower.nodes.ssh.client import (
     Dial,
     NodePeer,
     NodeTransport,
-    admitted,
-    dialling,
-    reach,
+    authenticated,
+    tcp_dialer,
+    dial_node,
 )
 from tower.nodes.ssh.client_key import ClientKey
-from tower.nodes.ssh.failures import OpenFailed, ended
-from tower.nodes.ssh.host_keys import HostKeys, named
+from tower.nodes.ssh.failures import OpenFailed, connection_ended
+from tower.nodes.ssh.host_keys import HostKeys, describe_node
 from tower.reactor.timers import Clock, Timers, within
 
 #: How long a node may take to open a stream, s.
@@ -133,7 +133,7 @@ class NodeTunnel:
         self._keepalive = keepalive
         self._connect = connect
         self._limits = TransportLimits(handshake=handshake)
-        self._dial = dial or dialling(reactor, connect)
+        self._dial = dial or tcp_dialer(reactor, connect)
         self._timers = Timers(clock)
         self._opening: Deferred[Any] | None = None
         self._tunnel: SSHTunnel | None = None
@@ -168,7 +168,7 @@ class NodeTunnel:
             limits=self._limits,
         )
         try:
-            pipe = await reach(self._clock, node, self._dial, self._connect)
+            pipe = await dial_node(self._clock, node, self._dial, self._connect)
             peer = await self._authenticated(pipe, ssh)
         except CancelledError:
             raise
@@ -180,7 +180,7 @@ class NodeTunnel:
         tunnel = SSHTunnel(self._reactor, pipe, ssh, UNFRAMED, UNFRAMED)
         tunnel.lost.addCallback(self._gone)
         ssh.ready.addCallback(self._open_up, tunnel)
-        opened = admitted(ssh, tunnel.abort)
+        opened = authenticated(ssh, tunnel.abort)
         tunnel.start()
         return opened
 
@@ -193,7 +193,7 @@ class NodeTunnel:
         self._timers.cancel_all()
         if self._tunnel is not None:
             self._tunnel = None
-            self.lost.callback(ended(reason))
+            self.lost.callback(connection_ended(reason))
 
     # Streams
 
@@ -211,9 +211,9 @@ class NodeTunnel:
         if tunnel is None:
             if not self._was_opened:
                 return fail(NotOpened("tunnel is not opened."))
-            return fail(TunnelLost(f"the tunnel to {named(self.node)} is gone"))
+            return fail(TunnelLost(f"the tunnel to {describe_node(self.node)} is gone"))
         if self.draining:
-            return fail(TunnelLost(f"the tunnel to {named(self.node)} takes no new streams"))
+            return fail(TunnelLost(f"the tunnel to {describe_node(self.node)} takes no new streams"))
         where = NS(host.encode()) + port.to_bytes(4, "big")
         from_here = NS(b"127.0.0.1") + bytes(4)
         opening = tunnel.open_channel(_DIRECT, where + from_here)
@@ -221,7 +221,9 @@ class NodeTunnel:
         node = self.node
 
         def late() -> StreamRefused:
-            return StreamRefused("timeout", f"{named(node)} did not connect to {target} in {timeout:g} s")
+            return StreamRefused(
+                "timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s"
+            )
 
         def refused(failure: Failure) -> Channel:
             error = failure.value
@@ -333,7 +335,7 @@ def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     if reason == _PROHIBITED:
         return StreamRefused(
             "not-allowed",
-            f"{named(node)} may not connect us to {target} ({said}): its sshd needs AllowTcpForwarding "
+            f"{describe_node(node)} may not connect us to {target} ({said}): its sshd needs AllowTcpForwarding "
             "yes, and PermitOpen there or permitopen in authorized_keys, where there is one, has to name it",
             reason,
         )
@@ -343,4 +345,4 @@ def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     elif reason == _CONNECT_FAILED:
         lower = said.lower()
         code = next((code for text, code in _TEXTS if text in lower), "failed")
-    return StreamRefused(code, f"{named(node)} did not connect to {target}: {said}", reason)
+    return StreamRefused(code, f"{describe_node(node)} did not connect to {target}: {said}", reason)
