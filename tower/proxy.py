@@ -58,14 +58,14 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import FORMATS
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import identification, user_chain
+from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
 from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Common, Gateway, Router
+from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
@@ -158,8 +158,8 @@ class Proxy(MultiService):
 
         # Limits of memory and connections
         budget = Budget(options["buffer-budget"])
-        common = Common.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
-        self._rejections = common.rejections
+        shared = SharedLimits.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
+        self._rejections = shared.rejections
         slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         plain_reactor = ConnectionReactor(sockets, None, admission)
@@ -249,13 +249,13 @@ class Proxy(MultiService):
 
         def gateway(router: Router) -> Gateway:
             return Gateway(
-                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, common=common
+                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
             )
 
         front = gateway(
             FrontDoor(
                 chain,
-                identification(authenticator),
+                authentication_chain(authenticator),
                 api,
                 agents.accept,
                 generation,
