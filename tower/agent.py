@@ -44,7 +44,8 @@ from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
 from tower.v2.hello import LONGEST_TEXT, AgentHello
-from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.v2.known_proxies import KnownProxies
+from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
 
 __all__ = ["Agent", "Options", "makeService"]

@@ -52,7 +52,7 @@ from tower.trust.statedir import StateDir
 from tower.trust.vault import Vault
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
-from tower.v1.warnings import REMINDER, Notices
+from tower.v1.warnings import REMINDER, V1Warnings
 from tower.v2.acceptor import AgentAcceptor
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
@@ -185,7 +185,7 @@ class Proxy(MultiService):
                 sockets, acceptor, v1_tokens, host_keys[0], keepalive=keepalive, impersonate=v1_impersonates
             ).opened
         agents = AgentEndpoint(reactor, opened)
-        notices = Notices(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
+        notices = V1Warnings(clusters, tunnels, epoch, impersonate=v1_impersonates, open_ports=v1_open_ports)
 
         # Tunnels to nodes
         files = NodeFiles(

@@ -13,6 +13,7 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.streams import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
 from tower.net.connecting import ConnectFailed
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
@@ -31,7 +32,7 @@ class V1OutgoingTests(SynchronousTestCase):
         """Have a tunnel's streams, whose connects are in the test's hands."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.dialled: list[Deferred[Any]] = []
-        self.outgoing = V1Outgoing(Clock(), connect=self.connect)
+        self.outgoing = V1Outgoing(cast(ISocketReactor, Clock()), connect=self.connect)
         self.dialling = self.outgoing.for_tunnel(REGISTRATION)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:

@@ -16,6 +16,7 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.net.budget import Budget
 from tower.net.connection import Connection
+from tower.reactor.interfaces import ISocketReactor
 from tower.tunnels.targets import ServiceAddress
 from tower.v1.client import RegistrationRefused, RegistrationUnanswered
 from tower.v1.config import CHANNEL, AgentConfig
@@ -81,7 +82,7 @@ class V1UplinkTests(SynchronousTestCase):
             cast(Dialer, self.dialer),
             cast(Registrar, self.registrar),
             None,
-            V1Outgoing(self.clock, connect=self.connect_there),
+            V1Outgoing(cast(ISocketReactor, self.clock), connect=self.connect_there),
             Budget(1 << 20),
             keepalive=10.0,
             epoch=lambda: NOW,
