@@ -136,7 +136,7 @@ class UserAuthServer(SSHService):
         try:
             while self._waiting and not (self._over or self._working):
                 self._answer(self._waiting.pop(0))
-        except Exception:  # noqa: BLE001 - reject this agent whatever failed; others continue
+        except Exception:  # noqa: BLE001 - any failure rejects this agent; others continue
             self._failed(Failure())
 
     def _failed(self, failure: Failure) -> None:
