@@ -43,10 +43,10 @@ class V1AgentAcceptor:
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Accept the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
-        entrance = TunnelSlot(self._acceptor.places)
-        check = partial(self._check, entrance)
+        slot = TunnelSlot(self._acceptor.slots)
+        check = partial(self._check, slot)
         ssh = V1ServerTransport(self._acceptor.wheel, self._host_key, check, keepalive=self._keepalive)
-        entrance.attach(ssh)
+        slot.attach(ssh)
         return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
 
     def _text_received(self) -> None:
@@ -56,10 +56,10 @@ class V1AgentAcceptor:
             level=LogLevel.warn,
         )
 
-    def _check(self, entrance: TunnelSlot, config: AgentConfig) -> str:
+    def _check(self, slot: TunnelSlot, config: AgentConfig) -> str:
         """Check the token, then the cluster's limit alone: its agents may share one token."""
         token = self._tokens.check(config.name, config.token)
-        entrance.enter(config.name, "")
+        slot.enter(config.name, "")
         return token
 
     def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:
