@@ -1,4 +1,4 @@
-"""Rooms import lower rooms only, and each says what is in it."""
+"""Rooms import lower rooms only, and each describes itself; tests do not import each other."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OrderTests(SynchronousTestCase):
         self.assertIn("tower.net.pipes -> tower.web.gateway", done.stdout)
 
     def test_new_room(self) -> None:
-        """A room without a place in the order is named."""
+        """A room that is missing in the order is named."""
         self.module("attic/__init__.py", "")
         done = self.lint()
         self.assertEqual(done.returncode, 1)
@@ -68,7 +68,7 @@ class OrderTests(SynchronousTestCase):
 
 
 class FolderTests(SynchronousTestCase):
-    """What every folder of the product keeps to."""
+    """Rules for every folder of the product."""
 
     folders = [path.parent for path in (ROOT / "tower").rglob("__init__.py")]
 
@@ -82,7 +82,7 @@ class FolderTests(SynchronousTestCase):
         self.assertEqual(crowded, [])
 
     def test_described(self) -> None:
-        """Each room below the top says in three to ten lines what lives there."""
+        """Each room below the top describes itself in three to ten lines."""
         silent = [
             str(folder)
             for folder in self.folders
