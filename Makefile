@@ -8,9 +8,9 @@ FUZZ ?= 60
 PY := $(VENV)/bin/python
 # Ends and names tests that hang, and goes on with the rest; see `tests/watchdog.py`.
 TRIAL := $(PY) -m tests.watchdog
-# If Python must not keep bytecode, each of a thousand programs would compile all of Tower again.
+# With this set, each of a thousand programs would compile all of Tower again.
 unexport PYTHONDONTWRITEBYTECODE
-# Programs of the environment (Go, kubectl) are last on the PATH: only used if the machine has none.
+# Go and kubectl of the environment are last on the PATH: those of the machine take precedence.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
 modules = $(sort $(subst /,.,$(basename $(1))))
@@ -18,8 +18,8 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # Integration tests that are short and need no real API server.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
-# Groups of integration tests.  BUSY, WAITING and ATTACKS run concurrently, because two of them mostly wait.  ALONE: tests
-# that compare speeds, or that measure users during an attack with full load.
+# Three groups run side by side, because two of them mostly wait.  Modules that compare speeds, or measure users under an
+# attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))

@@ -183,7 +183,7 @@ class FullDiskTests(AuditTestCase):
         self.assertIn("No space left on device", self.tower.proxy.output())
         self.assertEqual(self.tower.proxy.output().count(UNABLE), 1)
         filler.unlink()
-        wait_for("the rest", lambda: "is written again; 0 lines were lost" in self.tower.proxy.output())
+        wait_for("the rest", lambda: "is writable again; 0 lines lost" in self.tower.proxy.output())
         counters = self.counters()
         self.assertEqual(counters["error"], 0)
         self.assertGreater(counters["event"], before + 100)

@@ -92,7 +92,7 @@ class ClockTests(harness.TowerTestCase):
 
     def gone(self) -> int:
         """Return how often the proxy has noticed that the agent disconnected."""
-        return self.tower.proxy.output().count("is gone:")
+        return self.tower.proxy.output().count("disconnected:")
 
     def check_admin(self) -> None:
         """See that the kubeconfig in the state directory is good again soon."""

@@ -22,7 +22,7 @@ LOG = f"{PODS}/shell/log?container=sidecar&follow=true&tailLines=1"
 NOTICE = 60.0  # s within which a dead peer must have been noticed: after three keepalives
 MEND = 60.0  # s for the agent to come back afterwards
 BOUNDED = 30.0  # s within which a request has an answer; it waits 5 s for an agent that reconnects
-SILENT = "nothing came from the peer during three keepalive periods"
+SILENT = "the peer sent nothing during three keepalive intervals"
 MIB = 2**20
 GIB = 2**30
 BUDGET = 32 * MIB  # for the buffers of one program

@@ -74,7 +74,7 @@ class StreamTests(HostileAgentTestCase):
         offences: dict[str, tuple[Callable[[RawPeer, int], object], str]] = {
             "more than the window": (
                 lambda peer, it: peer.say(*[bytes((DATA,)) + number(it) + NS(bytes(65536))] * 20),
-                "B were granted",
+                "B granted",
             ),
             "a window of more than 2**32 - 1": (
                 lambda peer, it: peer.say(bytes((ADJUST,)) + number(it, MOST)),
@@ -97,7 +97,7 @@ class StreamTests(HostileAgentTestCase):
             ),
             "a second confirmation": (
                 lambda peer, it: peer.say(bytes((CONFIRM,)) + number(it, 7, MIB, MIB)),
-                "which nobody wants to open",
+                "which is not being opened",
             ),
             "extended data": (
                 lambda peer, it: peer.say(bytes((EXTENDED,)) + number(it, 1) + NS(b"x")),
@@ -105,7 +105,7 @@ class StreamTests(HostileAgentTestCase):
             ),
             "an answer to a request": (
                 lambda peer, it: peer.say(bytes((SUCCESS,)) + number(it)),
-                "an answer to a channel request",
+                "a reply to a channel request",
             ),
         }
         for name, (offend, reason) in offences.items():
@@ -202,7 +202,7 @@ class FloodTests(HostileAgentTestCase):
             for _ in range(20):
                 self.assertEqual(peer.next(REFUSE)[5:9], number(1))
         self.assertFalse(peer.storm(opening, 400_000))
-        self.assertDropped(peer, "does not take what it asks for")
+        self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_global_requests(self) -> None:
         """More than so many global requests at once are too many."""
@@ -242,7 +242,7 @@ class FloodTests(HostileAgentTestCase):
             peer = self.bench.peer() if known else RawPeer(self.socket(), None, from_client=False)
             pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
             peer.flood(pings for _ in range(2000))
-            reason = "does not take what it asks for" if known else "too much before the hello"
+            reason = "does not read the replies to its requests" if known else "too much before the hello"
             self.assertDropped(peer, reason, known=known)
 
     def socket(self) -> socket.socket:
@@ -347,4 +347,4 @@ class StallTests(HostileAgentTestCase):
             peers.append(peer := self.bench.peer())
             peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))  # at once, before the time limit
         for peer in peers:
-            self.assertDropped(peer, "nothing came from the peer")
+            self.assertDropped(peer, "the peer sent nothing")

@@ -82,7 +82,7 @@ class OffenceTests(HostileProxyTestCase):
     def test_streams(self) -> None:
         """Violations of RFC 4254 on an open stream end the tunnel."""
         for name, payloads, reason in (
-            ("more than the window", [bytes((DATA,)) + b"%b" + NS(bytes(65537))], "65537 B came where 65536"),
+            ("more than the window", [bytes((DATA,)) + b"%b" + NS(bytes(65537))], "65537 B received"),
             (
                 "a window of more than 2**32 - 1",
                 [bytes((ADJUST,)) + b"%b" + number(MOST)] * 2,
@@ -192,7 +192,7 @@ class FloodTests(HostileProxyTestCase):
         """A peer that opens streams and does not read the refusals is dropped."""
         peer = self.accepted()
         self.assertFalse(peer.storm(opening("nobody"), 400_000))
-        self.assertDropped(peer, "does not take what it asks for")
+        self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_requests(self) -> None:
         """More than so many global requests at once are too many, and unknown messages likewise."""
@@ -210,7 +210,7 @@ class FloodTests(HostileProxyTestCase):
         peer = self.accepted()
         pings = b"".join(peer.writer.wrap(os.urandom(125), PING) for _ in range(500))
         self.assertFalse(peer.flood(pings for _ in range(2000)))
-        self.assertDropped(peer, "does not take what it asks for")
+        self.assertDropped(peer, "does not read the replies to its requests")
 
     def test_idle_talk(self) -> None:
         """Messages to be ignored are ignored, and repeated changes of keys only take their time."""
@@ -269,4 +269,4 @@ class StallTests(HostileProxyTestCase):
         """A packet that does not end does not count as sign of life."""
         peer = self.accepted()
         peer.frame(number(LONGEST_PACKET) + bytes(LONGEST_PACKET - 100))
-        self.assertDropped(peer, "nothing came from the peer")
+        self.assertDropped(peer, "the peer sent nothing")

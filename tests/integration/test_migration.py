@@ -22,13 +22,13 @@ HOST = "127.0.0.2"  # the machine of the new proxy
 NAMESPACES = "/api/v1/namespaces"
 
 FIRST = (
-    "Write down what there is",
-    "Start the new proxy beside the old one",
+    "Record the present state",
+    "Start the new proxy next to the old one",
     "Take over clusters, ports and tokens",
     "Move the address",
-    "Give people and tools kubeconfigs of their own",
+    "Issue kubeconfigs to users and tools",
     "Go back",
-    "Let the new agent in",
+    "Authorize the new agent",
     "Start the new agent",
     "Turn the old agent off",
     "Go back to the old agent",
@@ -126,11 +126,11 @@ class MigrationTests(SynchronousTestCase):
 
     def take_over(self) -> None:
         """The new proxy takes over the old proxy's clusters, and the old one serves on."""
-        self.guide.run("Write down what there is")
+        self.guide.run("Record the present state")
         lines = [f"{name} {self.old.port} {token}\n" for name, token in TOKENS.items()]
         self.assertEqual((self.folder / "clusters.txt").read_text(), "".join(lines))
         self.assertEqual((self.folder / "clusters.txt").stat().st_mode & 0o077, 0)
-        self.start_new("Start the new proxy beside the old one")
+        self.start_new("Start the new proxy next to the old one")
         listed = self.guide.run("Take over clusters, ports and tokens")
         self.assertIn("alpha", listed)
         self.assertEqual(self.tower.cluster_port("alpha"), self.old.port)
@@ -162,7 +162,7 @@ class MigrationTests(SynchronousTestCase):
 
     def give_kubeconfig(self) -> Person:
         """Jane gets rights on the front door."""
-        heading = "Give people and tools kubeconfigs of their own"
+        heading = "Issue kubeconfigs to users and tools"
         self.addCleanup(member().kubectl, "delete", "clusterrolebinding", "tower-dev")
         self.assertIn(SYSTEM, self.guide.run(heading))
         jane = Person(self.folder / "jane.kubeconfig")
@@ -171,7 +171,7 @@ class MigrationTests(SynchronousTestCase):
 
     def replace_agent(self, jane: Person) -> None:
         """Both agents serve, then the new one alone, then the old one again, then the new one."""
-        self.guide.run("Let the new agent in")
+        self.guide.run("Authorize the new agent")
         self.guide.run("Start the new agent", 0)
         new = self.guide.program("new-agent", "Start the new agent", 1)
         self.addCleanup(new.stop)
@@ -185,7 +185,7 @@ class MigrationTests(SynchronousTestCase):
         self.assertWorks(jane)
         self.assertWorks(self.old.user())
         new.stop()
-        self.guide.run("Let the new agent in")
+        self.guide.run("Authorize the new agent")
         shutil.rmtree(self.folder / "agent")
         new.start()
         wait_for("both agents", lambda: self.tower.status("alpha")["status"].get("agents") == 2)

@@ -133,7 +133,7 @@ class ConfigTests(OldAgentTestCase):
             with contextlib.suppress(Gone):
                 peer.end()
         self.assertServes(late)
-        reason = "was not let in: not authenticated within 10 s"
+        reason = "was rejected: not authenticated within 10 s"
         wait_for(f"four times {reason!r}", lambda: self.said().count(reason) == 4)
 
     def test_garbage(self) -> None:
@@ -173,7 +173,7 @@ class ConfigTests(OldAgentTestCase):
         peer = self.peer()
         peer.frame(number(8 * MIB) + bytes(100_000))
         self.assertLess(peer.seconds_until_gone(), SOON)
-        self.assertLogged("was not let in: .*8388608|was not let in: .*packet")
+        self.assertLogged("was rejected: .*8388608|was rejected: .*packet")
         good = self.old.config()
         count = 150_000 // len(good.authority)
         self.assertServes(self.registered(config=evolve(good, authority=good.authority * count)))
@@ -411,7 +411,7 @@ class FloodTests(OldAgentTestCase):
         self.assertServes(peer)
         self.assertFalse(peer.storm(opening, 400_000))
         peer.close()
-        self.assertLogged("agent of beta at .* is gone: .*does not take what it asks for")
+        self.assertLogged("agent of beta at .* disconnected: .*does not read the replies to its requests")
 
     def test_requests(self) -> None:
         """More than so many global requests at once are too many, before the config and after it."""
@@ -428,7 +428,7 @@ class FloodTests(OldAgentTestCase):
         pings = b"".join(peer.writer.wrap(b"x" * 125, 9) for _ in range(500))
         peer.flood(pings for _ in range(2000))
         peer.close()
-        self.assertLogged("agent of beta at .* is gone: .*does not take what it asks for")
+        self.assertLogged("agent of beta at .* disconnected: .*does not read the replies to its requests")
 
     def test_closed_at_once(self) -> None:
         """Channels that are closed as soon as they open end each request, and nothing more."""

@@ -197,4 +197,4 @@ class ManifestTests(harness.TowerTestCase):
         self.assertEqual(stranger.get("/api/v1/namespaces").status, 403)
         self.assertNotIn(bearer, self.tower.proxy.output())
         told = wait_for("the condition", lambda: condition(self.tower))
-        self.assertIn("The credential that it sent ends at", told["message"])
+        self.assertIn("The credential that it sent expires at", told["message"])

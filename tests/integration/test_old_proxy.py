@@ -151,7 +151,7 @@ class RealProxyTests(OldProxyTestCase):
         self.proxy.program.pause()
         self.addCleanup(self.proxy.program.resume)
         self.wait_until_ready(ready=False)
-        self.wait_for_line("three keepalive periods")
+        self.wait_for_line("three keepalive intervals")
         self.proxy.program.resume()
         self.wait_until_ready()
         self.assertEqual(self.ask(), (200, b"ok"))
@@ -295,7 +295,7 @@ class RawProxyTests(RawProxyTestCase):
         for good, text, told in (
             (False, b"Unauthorized agent", r'the proxy reports: "Unauthorized agent"\)'),
             (True, b"but not today", r'the proxy reports: "but not today"\)'),
-            (False, b"no: " + TOKEN.encode(), "not shown"),
+            (False, b"no: " + TOKEN.encode(), "redacted"),
             (False, b"\x1b[2J\n\0", r'the proxy reports: "\[2J"\)'),
             (False, b"x" * 200_000, r'the proxy reports: "x{200}"\)'),
         ):
@@ -303,7 +303,7 @@ class RawProxyTests(RawProxyTestCase):
             peer.config()
             peer.answer(good=good, text=text)
             peer.end()
-            self.wait_for_line(r"try \d+ failed: the proxy refused the registration .*" + told)
+            self.wait_for_line(r"try \d+ failed: the proxy rejected the registration .*" + told)
         self.serve()
 
     def test_silent(self) -> None:
@@ -509,7 +509,7 @@ class WatchedRawProxyTests(RawProxyTestCase):
         peer = self.registered()
         self.wait_until_ready()
         self.wait_until_ready(ready=False)
-        self.wait_for_line("three keepalive periods")
+        self.wait_for_line("three keepalive intervals")
         peer.close()
         self.serve()
 

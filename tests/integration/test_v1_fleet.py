@@ -203,7 +203,7 @@ class FleetTests(SynchronousTestCase):
         self.assertEqual(self.storm("c-%d", 10, 10)["failed"], 0)
         wait_for("the conditions", lambda: self.available() == {"True", "False"}, PATIENCE)
         self.assertEqual([self.agents(f"c-{number}") for number in (0, 9, 10, 19)], [1, 1, 0, 0])
-        self.assertNotIn("was not let in", self.tower.proxy.output())
+        self.assertNotIn("was rejected", self.tower.proxy.output())
 
     def agents(self, name: str) -> int:
         """Return how many agents a cluster has."""

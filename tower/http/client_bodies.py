@@ -1,9 +1,9 @@
-"""Bodies of requests and answers of Twisted's HTTP client, whole and bounded, and why there is no answer."""
+"""Request and response bodies of Twisted's HTTP client, bounded in size, and the reason of a failure."""
 
 from __future__ import annotations
 
+from twisted.internet import defer
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.defer import TimeoutError as TooLate
 from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.interfaces import IConsumer
 from twisted.internet.protocol import Protocol, connectionDone
@@ -21,9 +21,9 @@ from zope.interface import implementer
 
 from tower.errors import PeerError, TowerError
 
-#: What Twisted's client and those who open pipes raise.
+#: Errors of Twisted's client and of opening a pipe.
 NO_ANSWER = (
-    TooLate,
+    defer.TimeoutError,
     TowerError,
     ConnectError,
     ConnectionClosed,
@@ -37,8 +37,8 @@ NO_ANSWER = (
 def read_body(response: IResponse, limit: int) -> Deferred[bytes]:
     """Return the body of *response*.  Cancelling closes its connection.
 
-    :raise PeerError: through the Deferred: it is longer than *limit* B; the connection is closed.
-    :raise ResponseFailed: through the Deferred: it broke off.
+    :raise PeerError: through the Deferred: the body is longer than *limit* B; the connection is closed.
+    :raise ResponseFailed: through the Deferred: the body is incomplete.
     """
     collector = _Collector(limit)
     response.deliverBody(collector)
@@ -46,7 +46,7 @@ def read_body(response: IResponse, limit: int) -> Deferred[bytes]:
 
 
 def why(error: BaseException) -> str:
-    """Say what happened, from inside whatever Twisted's client wrapped it in."""
+    """Return the text of the error that Twisted's client wrapped."""
     while reasons := getattr(error, "reasons", None):
         error = reasons[0].value
     return str(error) or type(error).__name__
@@ -54,7 +54,7 @@ def why(error: BaseException) -> str:
 
 @implementer(IBodyProducer)
 class Body:
-    """A body that is there already."""
+    """A request body in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -76,35 +76,35 @@ class Body:
 
 
 class _Collector(Protocol):
-    """Gets the body of an answer.
+    """Collects the body of a response.
 
-    :ivar done: fires with all of it.  Cancelling it closes the connection.
+    :ivar done: fires with the whole body.  Cancelling it closes the connection.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._pieces: list[bytes] = []
         self._size = 0
-        self.done: Deferred[bytes] = Deferred(lambda _: self._leave())
+        self.done: Deferred[bytes] = Deferred(lambda _: self._close())
 
-    def _leave(self) -> None:
+    def _close(self) -> None:
         self._pieces.clear()
         if self.transport is not None:
             self.transport.loseConnection()
 
     def dataReceived(self, data: bytes) -> None:
-        """Keep a piece, unless it is too much."""
+        """Add a piece, up to the limit."""
         self._size += len(data)
         if self.done.called:
             return
         if self._size > self._limit:
             self.done.errback(PeerError(f"an answer of more than {self._limit} B"))
-            self._leave()
+            self._close()
         else:
             self._pieces.append(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Note the end of the body, or that it broke off."""
+        """Fire with the body, or with the reason why it is incomplete."""
         if self.done.called:
             return
         if reason.check(ResponseDone, PotentialDataLoss):
