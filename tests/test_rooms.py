@@ -106,3 +106,22 @@ class NameTests(SynchronousTestCase):
                     places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
         twice = {name: found for name, found in places.items() if len(found) > 1 and name != "Options"}
         self.assertEqual(twice, {})
+
+
+class TestModuleTests(SynchronousTestCase):
+    """Shared parts of tests are in helpers: test modules are only run."""
+
+    def test_no_imports(self) -> None:
+        """No module imports a `test_*` module."""
+        importers = []
+        for path in sorted((ROOT / "tests").rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom):
+                    names = [node.module or "", *(alias.name for alias in node.names)]
+                elif isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                else:
+                    continue
+                if any(part.startswith("test_") for name in names for part in name.split(".")):
+                    importers.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+        self.assertEqual(importers, [])
