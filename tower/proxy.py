@@ -20,7 +20,7 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import load_or_create
-from tower.control.admin_kubeconfig import LOOK, AdminAccess
+from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.availability import Availability
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
@@ -152,7 +152,7 @@ class Proxy(MultiService):
         tokens = JoinTokens(store, day)
         self._v1_tokens = v1_tokens = V1Tokens(store, day)
         own_host = "127.0.0.1" if is_wildcard(host) else host
-        self._admin = admin = AdminAccess(
+        self._admin = admin = AdminKubeconfig(
             state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
         )
 
@@ -319,7 +319,7 @@ class Proxy(MultiService):
             periodic(reactor, REMINDER, notices.remind),
             periodic(reactor, REPORT_PERIOD, nodes.look),
             periodic(reactor, CREDENTIAL_PERIOD, nodes.try_credentials),
-            periodic(reactor, LOOK, admin.try_to_renew),
+            periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
