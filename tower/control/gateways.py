@@ -12,7 +12,7 @@ from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.control.proxy_options import Options
 from tower.control.records import ProxyRecords
 from tower.control.trust import ProxyTrust
-from tower.net.budget import STRANGERS_LEAST, STRANGERS_PART, Budget
+from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.listening import Admission, ConnectionReactor
 from tower.nodes.clusters import NodeClusters
 from tower.reactor.clock import TimeOfDay
@@ -79,7 +79,7 @@ class Gateways:
         self._inflight = InFlight(limit) if limit else None
         form = FORMATS[options["audit-log-format"]]()
         self._audit = None if audit_log is None else Audit(audit_log, form, day.seconds)
-        self._common = Common.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
+        self._common = Common.of(sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM))
         authenticator = Authenticator(records.credentials, day)
         self.sessions = Sessions(authenticator)
         self._pool = ChannelPool(tunnels)

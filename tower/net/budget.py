@@ -44,21 +44,21 @@ class Budget:
 
 
 #: Memory of all unauthenticated clients: one part in so many of the process's budget, and its minimum, B.
-STRANGERS_PART = 16
-STRANGERS_LEAST = 256 * 1024
+UNAUTHENTICATED_PART = 16
+UNAUTHENTICATED_MINIMUM = 256 * 1024
 
 #: Added to every age when holders are compared, s, so that among new ones the largest is evicted first.
 _NEW = 0.1
 
 
-class Stranger(Protocol):
+class MemoryHolder(Protocol):
     """An unauthenticated connection that holds memory."""
 
     def evict(self) -> None:
         """Release the memory, and close."""
 
 
-class StrangersBudget:
+class UnauthenticatedBudget:
     """Memory that unauthenticated connections hold; beyond the limit the heaviest is evicted, not the newest.
 
     Weight is size times age, so that a valid head that arrives a round trip late survives among thousands of
@@ -76,50 +76,52 @@ class StrangersBudget:
         self.held = 0
         self.evicted = 0
         self._seconds = seconds
-        self._sizes: dict[Stranger, tuple[int, float]] = {}  # size and start
-        self._classes: dict[int, dict[Stranger, float]] = {}  # starts, in order, by power of two of the size
+        self._sizes: dict[MemoryHolder, tuple[int, float]] = {}  # size and start
+        self._classes: dict[
+            int, dict[MemoryHolder, float]
+        ] = {}  # starts, in order, by power of two of the size
 
-    def hold(self, stranger: Stranger, size: int) -> bool:
-        """Set the size that *stranger* holds, B.
+    def hold(self, holder: MemoryHolder, size: int) -> bool:
+        """Set the size that *holder* holds, B.
 
-        :return: False if it must close itself; `Stranger.evict` closes others.
+        :return: False if it must close itself; `MemoryHolder.evict` closes others.
         """
-        since = self._forget(stranger)
+        since = self._forget(holder)
         if size:
-            self._note(stranger, size, self._seconds() if since is None else since)
+            self._note(holder, size, self._seconds() if since is None else since)
         while self.held > self.capacity:
             victim = self._heaviest()
             self._forget(victim)
             self.evicted += 1
-            if victim is stranger:
+            if victim is holder:
                 return False
             victim.evict()
         return True
 
-    def _note(self, stranger: Stranger, size: int, since: float) -> None:
-        self._sizes[stranger] = size, since
-        self._classes.setdefault(size.bit_length(), {})[stranger] = since
+    def _note(self, holder: MemoryHolder, size: int, since: float) -> None:
+        self._sizes[holder] = size, since
+        self._classes.setdefault(size.bit_length(), {})[holder] = since
         self.held += size
 
-    def _forget(self, stranger: Stranger) -> float | None:
+    def _forget(self, holder: MemoryHolder) -> float | None:
         """Return the time since which it held memory."""
-        known = self._sizes.pop(stranger, None)
+        known = self._sizes.pop(holder, None)
         if known is None:
             return None
         size, since = known
         power = size.bit_length()
         members = self._classes[power]
-        del members[stranger]
+        del members[holder]
         if not members:
             del self._classes[power]
         self.held -= size
         return since
 
-    def _heaviest(self) -> Stranger:
+    def _heaviest(self) -> MemoryHolder:
         now = self._seconds() + _NEW
         weights = (
-            ((now - since) * (1 << power), stranger)
+            ((now - since) * (1 << power), holder)
             for power, members in self._classes.items()
-            for stranger, since in (next(iter(members.items())),)
+            for holder, since in (next(iter(members.items())),)
         )
         return max(weights, key=lambda weight: weight[0])[1]

@@ -379,7 +379,7 @@ class Connection:
             self._notify(ConnectionEnded("closed on our side"))
 
     def _discard(self) -> None:
-        """Discard received bytes: the peer may send them before it reads the rest of ours."""
+        """Discard received bytes: some peers send them before they read the rest of our bytes."""
         try:
             if self._socket.recv_into(PLAIN):
                 return

@@ -59,7 +59,7 @@ class Lingering:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            pass  # the peer is gone
+            pass  # the peer closed the connection
         self._finish()
 
     def abort(self) -> None:

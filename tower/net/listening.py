@@ -50,7 +50,7 @@ Accept = Callable[[Connection], Receiver | None]
 
 
 class _Accepted:
-    """Stands in for a protocol: passes the connection to *accept*."""
+    """Fake protocol for Twisted's port: passes the connection to *accept*."""
 
     def __init__(self, accept: Accept) -> None:
         self._accept = accept
@@ -193,7 +193,7 @@ class Port(tcp.Port):
             self._logged = now
             self._exhausted = True
             self._log.warn(
-                "port {port} takes no connections for now, they wait: {reason}",
+                "port {port} accepts no connections for now, they wait: {reason}",
                 port=self._realPortNumber,
                 reason=reason.lower(),
             )
@@ -209,7 +209,7 @@ class Port(tcp.Port):
     def _accepted_all(self) -> None:
         if self._exhausted:
             self._exhausted = False
-            self._log.info("port {port} takes connections again", port=self._realPortNumber)
+            self._log.info("port {port} accepts connections again", port=self._realPortNumber)
 
     def connectionLost(self, reason: Failure) -> None:
         """See IFileDescriptor."""

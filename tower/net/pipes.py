@@ -1,9 +1,9 @@
 """Interfaces of byte streams: pipes and their receivers.
 
 A `Pipe` is one end of a two-way byte stream: a socket (`tower.net.connection.Connection`) or a channel in a
-tunnel (`tower.conch.connection.channel.Channel`).  Its owner sets its `Receiver`.  Flow control has one rule: a
-receiver that cannot accept bytes pauses their pipe, and a paused channel grants no window, so that the sender
-at the far end stops.
+tunnel (`tower.conch.connection.channel.Channel`).  Its owner sets its `Receiver`.  Flow control has one rule:
+a receiver that cannot accept bytes pauses their pipe, and a paused channel grants no window, so that the
+sender at the far end stops.
 
 A sender continues while `Pipe.send` returns True.  A pipe that is broken, finished, closed or aborted returns
 False and never calls `Receiver.drained`: `Receiver.closed` is its last event.

@@ -23,8 +23,8 @@ from tower.reactor.interfaces import ISocketReactor
 #: Plain text in the longest record, and all of that record in TLS 1.3, B.
 _PLAIN, _RECORD = 16 * 1024, 16 * 1024 + 22
 
-#: Ciphertext per receive call: what may stay inside a paused TLS session, B.  In the longest records, it is
-#: one packet of a tunnel.
+#: Ciphertext per receive call: bytes that may stay inside a paused TLS session, B.  In the longest records,
+#: it is one packet of a tunnel.
 TLS_READ_SIZE = READ_SIZE // _PLAIN * _RECORD
 
 #: Decryptions before other connections are served.

@@ -36,7 +36,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from tower.kube.status import StatusError
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.reactor.log_batch import Summary
 from tower.web.access.audit import Audit
 from tower.web.gateway.channel_pool import ChannelPool
@@ -109,7 +109,7 @@ class Common:
     :ivar rejections: writes the lines of log that strangers cause.
     """
 
-    strangers: StrangersBudget
+    strangers: UnauthenticatedBudget
     turns: RoundRobin
     rejections: Summary
 
@@ -120,7 +120,7 @@ class Common:
         :param strangers: how much they may keep together, B.
         """
         log = Logger(namespace="tower.web.gateway.request.Request")
-        return cls(StrangersBudget(strangers, clock.seconds), RoundRobin(clock), Summary(clock, log))
+        return cls(UnauthenticatedBudget(strangers, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 
 class Gateway:

@@ -310,7 +310,7 @@ class HTTPChannel:
             self._give_up()
 
     def evict(self) -> None:
-        """See `tower.net.budget.Stranger.evict`."""
+        """See `tower.net.budget.MemoryHolder.evict`."""
         self._loan.called_in()
         self._give_up()
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tower.net.budget import Budget, Stranger, StrangersBudget
+from tower.net.budget import Budget, MemoryHolder, UnauthenticatedBudget
 
 #: What a connection may keep without borrowing, B.
 ALLOWANCE = 4 * 1024
 
 
-class Borrower(Stranger, Protocol):
+class Borrower(MemoryHolder, Protocol):
     """What is needed of `tower.web.gateway.http_channel.HTTPChannel`."""
 
     @property
@@ -30,7 +30,7 @@ class Loan:
 
     __slots__ = ("_budget", "_strangers", "size")
 
-    def __init__(self, budget: Budget, strangers: StrangersBudget) -> None:
+    def __init__(self, budget: Budget, strangers: UnauthenticatedBudget) -> None:
         self._budget = budget
         self._strangers = strangers
         self.size = 0
