@@ -171,7 +171,7 @@ class AgentTests(SynchronousTestCase):
         agent = self.make("--health-address=127.0.0.1:8081")
         self.start(agent)
         self.assertEqual(len(self.reactor.tcpServers), 1)
-        self.assertIn("another Tower", self.ends())
+        self.assertIn("in use by another Tower process", self.ends())
         self.successResultOf(agent.stopService())
         self.assertEqual(self.reactor.getDelayedCalls(), [])
         self.make()

@@ -39,12 +39,13 @@ from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
 from tower.trust.statedir import StateDir
-from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, Target
+from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, Target
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
 from tower.v1.uplink import EitherUplink, V1Uplink
 from tower.v2.hello import LONGEST_TEXT, AgentHello
-from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.v2.known_proxies import KnownProxies
+from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer
 
 __all__ = ["Agent", "Options", "makeService"]
@@ -129,7 +130,7 @@ class Agent(MultiService):
         service = options["kubesphere-service"]
         kubesphere = parse_address(service, 80) if service else KUBESPHERE_SERVICE
         self._registrar = Registrar(
-            self.member, options["name"], options.secret("token") or "", Address(*kubesphere)
+            self.member, options["name"], options.secret("token") or "", ServiceAddress(*kubesphere)
         )
         pinned = None if options[ANY_HOST_KEY] else host_keys.pinned
         outgoing_v1 = V1Outgoing(sockets)

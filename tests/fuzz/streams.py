@@ -15,7 +15,7 @@ from tests.fuzz.http import LIMIT, Server, check_passed
 from tests.fuzz.messages import CANONICAL, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import AgentEnd
+from tower.member.apiserver_relay import RequestRelay
 
 #: What differs from answer to answer.
 _REQUEST_ID = re.compile(
@@ -120,7 +120,7 @@ def check_user(data: bytes, chance: random.Random) -> None:
 def _passed(pieces: list[bytes]) -> tuple[bytes, bytes, bool]:
     """Return what the agent passes on, its own answer, and whether it is done with the channel."""
     channel, upstream = FakePipe(), FakePipe()
-    AgentEnd(channel, upstream, HeadPolicy(Server).rewrite).start()
+    RequestRelay(channel, upstream, HeadPolicy(Server).rewrite).start()
     for piece in pieces:
         if not channel.lost:
             channel.deliver(piece)

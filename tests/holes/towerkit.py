@@ -25,7 +25,7 @@ from tower.control.revocation import Revocation
 from tower.net.budget import Budget
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
-from tower.v1.warnings import Notices
+from tower.v1.warnings import V1Warnings
 from tower.v2.acceptor import AgentAcceptor
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
@@ -85,7 +85,7 @@ class MemoryTower:
         authenticator = Authenticator(self.credentials, machine)
         self.sessions = Sessions(authenticator)
         self.pool = ChannelPool(self.tunnels)
-        self.reception = AgentAcceptor(
+        self.acceptor = AgentAcceptor(
             machine,
             self.tunnels,
             self.tokens,
@@ -95,8 +95,8 @@ class MemoryTower:
             epoch=machine.seconds,
         )
         self.old_tokens = V1Tokens(self.store, machine)
-        old = V1AgentAcceptor(machine, self.reception, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
-        welcomes = {b"tower-v2": self.reception.opened, b"kubesphere-v1": old.opened}
+        old = V1AgentAcceptor(machine, self.acceptor, self.old_tokens, HOST_KEY, keepalive=KEEPALIVE)
+        welcomes = {b"tower-v2": self.acceptor.opened, b"kubesphere-v1": old.opened}
         if require_v2:
             del welcomes[b"kubesphere-v1"]
         self.endpoint = AgentEndpoint(machine, welcomes)
@@ -124,8 +124,8 @@ class MemoryTower:
         self._services = [
             Revocation(self.store, self.clusters, self.credentials, self.tunnels, self.sessions),
             self.availability,
-            Notices(self.clusters, self.tunnels, machine.seconds),
-            self.reception,
+            V1Warnings(self.clusters, self.tunnels, machine.seconds),
+            self.acceptor,
             self.ports,
             ClusterProxies(self.clusters, kubespheres),
         ]

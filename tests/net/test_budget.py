@@ -21,7 +21,7 @@ class FakeStranger:
         self.evicted += 1
 
 
-class StrangersBudgetTests(SynchronousTestCase):
+class UnauthenticatedBudgetTests(SynchronousTestCase):
     """A budget of 10,000 B."""
 
     def setUp(self) -> None:

@@ -165,7 +165,7 @@ class V1ClientTests(SynchronousTestCase):
             (refusal(b"Unauthorized agent"), '(the proxy reports: "Unauthorized agent")'),
             (refusal(b"expecting config request"), '(the proxy reports: "expecting config request")'),
             ((MSG_REQUEST_SUCCESS, b"but not today"), '(the proxy reports: "but not today")'),
-            (refusal(b"\0\1\2"), '(the proxy reports: "[3 B that are no text]")'),
+            (refusal(b"\0\1\2"), '(the proxy reports: "[3 B, not text]")'),
             (refusal(b"two\nlines\x1b[2J"), '(the proxy reports: "twolines[2J")'),
         ):
             pair = self.pair(reply)
@@ -177,7 +177,7 @@ class V1ClientTests(SynchronousTestCase):
         text = self.failed(self.pair(refusal(b"x" * 200_000)), RegistrationRefused)
         self.assertLess(len(text), 400)
         for secret in (b"who is t0ken-of-alpha?", CONFIG.encode(), b"b3arer-of-alpha"):
-            self.assertIn("not shown", self.failed(self.pair(refusal(secret)), RegistrationRefused))
+            self.assertIn("redacted", self.failed(self.pair(refusal(secret)), RegistrationRefused))
 
     def test_disconnect(self) -> None:
         """What a proxy says when it disconnects is told as discreetly."""
@@ -185,7 +185,7 @@ class V1ClientTests(SynchronousTestCase):
         pair.connect()
         pair.proxy.fail(PeerError("t0ken-of-alpha is bad"))
         pair.pump()
-        self.assertIn("not shown", self.failed(pair, PeerError))
+        self.assertIn("redacted", self.failed(pair, PeerError))
         pair = OldPair(reply=None)
         pair.connect()
         pair.proxy.fail(PeerError("too many agents"))
@@ -215,7 +215,7 @@ class V1ClientTests(SynchronousTestCase):
         pair = OldPair()
         pair.proxy.lets_in = False
         pair.connect()
-        self.assertIn("no proxy of kubesphere-v1", self.failed(pair, RegistrationRefused))
+        self.assertIn("not a proxy of kubesphere-v1", self.failed(pair, RegistrationRefused))
         self.assertEqual(pair.proxy.requests, [])
 
     def test_early_channels(self) -> None:

@@ -31,7 +31,7 @@ from tower.options import (
     secret,
 )
 from tower.reactor.process import forget_variable
-from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, parse_target
+from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, parse_target
 
 #: Values of ``--protocol``.
 AUTO, V1, V2 = "auto", "v1", "v2"
@@ -86,7 +86,7 @@ class Options(EnvironmentOptions):
             "kubesphere-service",
             "",
             "host:port of the KubeSphere API server: target kubesphere "
-            f"(with kubesphere-v1: {Address(*KUBESPHERE_SERVICE)}).",
+            f"(with kubesphere-v1: {ServiceAddress(*KUBESPHERE_SERVICE)}).",
         ),
         parameter("keepalive", "10s", "How often the proxy is probed.", read_duration),
         parameter("max-retry", "0", "Retries in a row before the agent gives up; 0: never.", read_count),

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 
 from tower.errors import ClusterUnreachable
 from tower.escaping import reported
-from tower.kube.client import MemberAPIError
+from tower.kube.client import APIError
 from tower.kube.status import StatusError
 
 #: Where is asked.
@@ -127,7 +127,7 @@ class NodeReview:
             answer = await self._api.post(
                 REVIEWS, review, user=question.user, groups=question.groups, repeatable=True
             )
-        except MemberAPIError as e:
+        except APIError as e:
             text = f"cluster {self._cluster} did not say whether {question.user} may use kubelets: {e}"
             raise (StatusError(403, text) if e.code == 403 else ClusterUnreachable(text)) from e
         refusal = _refusal(question, answer)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tower.clusters.node import SSH_PORT, Node, is_name, is_place, usual
+from tower.clusters.node import SSH_PORT, Node, canonical_host, is_node_host, is_node_name
 from tower.errors import ConfigurationError, TowerError
 from tower.files import ANYWHERE, Files, read_plain
 from tower.net.addresses import parse_address
@@ -108,8 +108,8 @@ def preferred_node(
     for wanted in address_types:
         for kind, address in addresses:
             if kind == wanted and address:
-                others = {usual(other) for _, other in addresses if other}
-                host = usual(address)
+                others = {canonical_host(other) for _, other in addresses if other}
+                host = canonical_host(address)
                 return Node(host, ssh_port, name, frozenset(others - {host, name}))
     raise NoPreferredAddress(addresses)
 
@@ -249,13 +249,13 @@ def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
             host, port = parse_address(words[0], ssh_port)
         except ConfigurationError:
             raise _odd(name, number, 1) from None
-        if not (_is_word(words[0]) and is_place(host)):
+        if not (_is_word(words[0]) and is_node_host(host)):
             raise _odd(name, number, 1)
         for place, word in enumerate(words[1:], 2):
-            if not (_is_word(word) and is_name(word)):
+            if not (_is_word(word) and is_node_name(word)):
                 raise _odd(name, number, place)
-        names = [usual(word) for word in words[1:]]
-        node = Node(usual(host), port, names[0] if names else "", frozenset(names))
+        names = [canonical_host(word) for word in words[1:]]
+        node = Node(canonical_host(host), port, names[0] if names else "", frozenset(names))
         nodes.setdefault(node.address, node)
     return list(nodes.values())
 

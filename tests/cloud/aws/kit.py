@@ -15,8 +15,6 @@ from tests.cloud.standins.aws import (
     CONNECT_PATH,
     EC2_PATH,
     KEY,
-    OIDC_PATH,
-    PORTAL_PATH,
     REGION,
     SECRET,
     STS_PATH,
@@ -40,7 +38,6 @@ A, B, C = "i-0a0a0a0a0a0a0a0a0", "i-0b0b0b0b0b0b0b0b0", "i-0c0c0c0c0c0c0c0c0"
 def overrides(host: str = HOST) -> str:
     """Return the sections that lead to the stand-in at *host*."""
     places = {"ec2": EC2_PATH, "ec2-instance-connect": CONNECT_PATH, "sts": STS_PATH}
-    places |= {"portal.sso": PORTAL_PATH, "oidc": OIDC_PATH}
     return "".join(
         f'[ServiceOverride "{service}"]\nService = {service}\nRegion = {REGION}\n'
         f"URL = {host}{path}\nSigningRegion = {REGION}\n"

@@ -163,6 +163,11 @@ class AddressTests(ApiTestCase):
         )
         self.assertFalse(Published("::", None, 443, 80).is_known)
 
+    def test_v1_url(self) -> None:
+        """Old agents are led to the plain port, and to the front door if there is none."""
+        self.assertEqual(Published("t.example", None, 8443, 8080).v1_url, "http://t.example:8080")
+        self.assertEqual(Published("t.example", None, 8443, None).v1_url, "https://t.example:8443")
+
 
 class KubeconfigTests(ApiTestCase):
     """Kubeconfigs."""

@@ -40,24 +40,6 @@ def read_process_credentials(body: bytes, what: str) -> AWSCredentials:
     return AWSCredentials(key, secret, token)
 
 
-def read_role_credentials(said: Any, what: str) -> AWSCredentials:
-    """Return the credentials in IAM Identity Center's answer to GetRoleCredentials.
-
-    :raise NoCredentials: there are none in it.
-    """
-    try:
-        found = said["roleCredentials"]
-        key, secret, token = (
-            _text(found, name) for name in ("accessKeyId", "secretAccessKey", "sessionToken")
-        )
-        expires = float(found["expiration"]) / 1000
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        raise NoCredentials(f"{what}: the answer has none") from None
-    if not key or not secret or not token:
-        raise NoCredentials(f"{what}: the answer has none")
-    return AWSCredentials(key, secret, token, expires)
-
-
 def made_credentials(values: list[str], expiration: str, what: str) -> AWSCredentials:
     """Return credentials that end.
 

@@ -15,10 +15,9 @@ from tower.cloud.aws.credentials import CredentialChain, Environment, Given, ISo
 from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
-from tower.cloud.aws.profiles import DEFAULT, Means, Profile, ProfileFiles, Role
+from tower.cloud.aws.profiles import DEFAULT, Profile, ProfileFiles, ProfileMethods, Role
 from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
 from tower.cloud.aws.signing import AWSCredentials
-from tower.cloud.aws.sso import IdentityCenter
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
 
@@ -105,33 +104,30 @@ class Region:
         async def assume(credentials: AWSCredentials, role: Role) -> AWSCredentials:
             return await AssumedRole(self._api(STS, region, Given(credentials)), role).fetch()
 
-        async def identify(token_file: str, role: Role) -> AWSCredentials:
-            said = {
+        async def assume_with_token(token_file: str, role: Role) -> AWSCredentials:
+            settings = {
                 "AWS_WEB_IDENTITY_TOKEN_FILE": token_file,
                 "AWS_ROLE_ARN": role.arn,
                 "AWS_ROLE_SESSION_NAME": role.session,
             }
-            found = await WebIdentity(self._session, url, said).fetch()
+            found = await WebIdentity(self._session, url, settings).fetch()
             if found is None:
                 raise NoCredentials(f"no credentials for {role.arn}")
             return found
 
-        places: dict[str, ISource] = {"Environment": environment, "EcsContainer": container}
-        places["Ec2InstanceMetadata"] = instance
+        sources: dict[str, ISource] = {
+            "Environment": environment,
+            "EcsContainer": container,
+            "Ec2InstanceMetadata": instance,
+        }
         name, files = self._profile_name(), self._files()
         is_named = bool(self.config.profile or self.config.credentials_file)
-        wanted = is_named or bool(name or self._environ.get("AWS_SHARED_CREDENTIALS_FILE"))
-        center = IdentityCenter(
-            self._session,
-            self._time_of_day,
-            self._home("~/.aws/sso/cache"),
-            lambda service, region: self.config.endpoint(service, region).url,
-        )
+        required = is_named or bool(name or self._environ.get("AWS_SHARED_CREDENTIALS_FILE"))
         run = Command(self._clock, self._environ).credentials
-        means = Means(places, assume, identify, center.credentials, run)
-        profile = Profile(files, name or DEFAULT, wanted=wanted, means=means)
+        methods = ProfileMethods(sources, assume, assume_with_token, run)
+        profile = Profile(files, name or DEFAULT, required=required, methods=methods)
         if is_named:
-            # What a cluster's configuration names is meant, whatever account the environment is of.
+            # A cluster's configuration takes precedence over the environment, which may be for another account.
             return [profile]
         return [environment, profile, WebIdentity(self._session, url, self._environ), container, instance]
 

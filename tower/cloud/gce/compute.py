@@ -111,7 +111,6 @@ class Compute:
     :param api: URL of the API, with a slash at its end.
     :param project: returns the project's id.
     :param tokens: access tokens.
-    :param quota_project: whose quota requests count against; empty: whom the tokens say.
     """
 
     def __init__(
@@ -121,16 +120,12 @@ class Compute:
         api: str,
         project: Callable[[], Awaitable[str]],
         tokens: RefreshedToken[str],
-        quota_project: str = "",
     ) -> None:
         self._session = session
         self._clock = clock
         self._api = api
         self._project = project
         self._tokens = tokens
-        self._headers = {"Content-Type": "application/json"}
-        if quota_project:
-            self._headers["X-Goog-User-Project"] = quota_project
 
     async def project(self) -> Resource:
         """Return the project.  Asked once, also after failures that may pass."""
@@ -221,7 +216,7 @@ class Compute:
             url += f"?{urlencode(query)}"
 
         async def ask(token: str) -> Answer:
-            headers = {**self._headers, "Authorization": f"Bearer {token}"}
+            headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
             return await self._session.request(
                 method, url, headers=headers, body=body, retry=retry, again=_is_rate_limit
             )

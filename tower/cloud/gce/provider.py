@@ -1,4 +1,4 @@
-"""The cloud provider ``gce``: Google Compute Engine by its REST API."""
+"""The cloud provider ``gce``: Google Compute Engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tower.cloud.gce.federation import Account, AccountTokens, load_account
 from tower.cloud.gce.instances import GCEInstances, GCEZones, Machines
 from tower.cloud.gce.key_installer import KeyInstaller
 from tower.cloud.gce.metadata import MetadataService
-from tower.cloud.gce.user import AuthorizedUser
 from tower.cloud.provider import Provider
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
@@ -45,7 +44,6 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
         self._config = config
         self._ask = ask
         self._now = now
-        self._quota_project = account.quota_project if isinstance(account, AuthorizedUser) else ""
         self._project = config.project or (account.project if account else "")
         self._metadata: MetadataService | None = None
         self._installer: KeyInstaller | None = None
@@ -59,7 +57,7 @@ class GCECloud(Provider[GCEInstances, GCEZones]):
         config = self._config
         metadata = MetadataService(session, config.metadata_host)
         tokens = self._tokens(reactor, session, metadata)
-        compute = Compute(session, reactor, config.api, self._find_project, tokens, self._quota_project)
+        compute = Compute(session, reactor, config.api, self._find_project, tokens)
         machines = Machines(compute, config, self._find_project)
         installer = KeyInstaller(reactor, compute, config, partial(machines.all, metadata=True))
         self._metadata, self._installer = metadata, installer

@@ -1,38 +1,29 @@
-"""The ciphers that come of a key exchange (RFC 4253 section 7.2).  No I/O."""
+"""The ciphers that result from a key exchange (RFC 4253 section 7.2).  No I/O."""
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Protocol
+
+from twisted.conch.ssh.transport import SSHCiphers
 
 from tower.conch.transport.ciphers import KEY_SIZES, make_opener, make_sealer
 from tower.conch.transport.packets import Opener, Sealer
 
 
-class Agreed(Protocol):
-    """The ciphers that both sides agreed on; Conch's ``SSHCiphers`` knows them.
-
-    :ivar outCipType: of what we send.
-    :ivar inCipType: of what we get.
-    """
-
-    outCipType: bytes
-    inCipType: bytes
-
-
 class NewKeys:
-    """What one key exchange brought; each direction changes to it with its own NEWKEYS.
+    """The keys of one key exchange; each direction switches to them with its own NEWKEYS.
 
-    :param secret: the shared one, encoded as it is hashed.
+    :param agreed: names of the negotiated ciphers.
+    :param secret: the shared secret in the encoding that is hashed.
     :param session_id: the hash of the first exchange.
     """
 
     __slots__ = ("_incoming", "_outgoing")
 
     def __init__(
-        self, agreed: Agreed, secret: bytes, exchange_hash: bytes, session_id: bytes, *, is_client: bool
+        self, agreed: SSHCiphers, secret: bytes, exchange_hash: bytes, session_id: bytes, *, is_client: bool
     ) -> None:
-        to_server, to_client = b"AC", b"BD"  # the letters of IV and key
+        to_server, to_client = b"AC", b"BD"  # letters of IV and key
         ours, theirs = (to_server, to_client) if is_client else (to_client, to_server)
 
         def keys(cipher: bytes, letters: bytes) -> tuple[bytes, bytes, bytes]:
@@ -44,25 +35,22 @@ class NewKeys:
         self._incoming = keys(agreed.inCipType, theirs)
 
     def sealer(self, sequence: int) -> Sealer:
-        """Return what seals from our NEWKEYS on.
+        """Return the sealer for packets after our NEWKEYS.
 
         :param sequence: number of the next packet.
         """
         return make_sealer(*self._outgoing, sequence)
 
     def opener(self, sequence: int, limit: int) -> Opener:
-        """Return what opens from the peer's NEWKEYS on; see `sealer`.
+        """Return the opener for packets after the peer's NEWKEYS; see `sealer`.
 
-        :param limit: longest packet accepted, B.
+        :param limit: longest packet, B.
         """
         return make_opener(*self._incoming, sequence, limit)
 
 
 def derived(letter: bytes, size: int, secret: bytes, exchange_hash: bytes, session_id: bytes) -> bytes:
-    """Return *size* bytes of key or IV (RFC 4253 section 7.2, with SHA-256).
-
-    :param secret: the shared one, encoded as it is hashed.
-    """
+    """Return *size* bytes of key or IV (RFC 4253 section 7.2, with SHA-256)."""
     common = secret + exchange_hash
     key = sha256(common + letter + session_id).digest()
     while len(key) < size:

@@ -123,11 +123,11 @@ class NodeTransport(Client):
 
     # What is agreed on
 
-    def take_version(self, arrivals: HandshakeBuffer) -> bool:
+    def take_version(self, buffer: HandshakeBuffer) -> bool:
         """Keep the first line that comes before, which may be all that a server says about itself."""
         if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
-            self._preface = arrivals.beginning(PREFACE)
-        return super().take_version(arrivals)
+            self._preface = buffer.beginning(PREFACE)
+        return super().take_version(buffer)
 
     def markers(self) -> tuple[bytes, ...]:
         """Ask for the server's extensions, too (RFC 8308 section 2.1)."""
@@ -151,8 +151,8 @@ class NodeTransport(Client):
         for compressions in theirs[6:8]:
             _check("compressions", "Compression", self.supportedCompressions, compressions)
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`; later exchanges only have to be with the same key."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`; later exchanges only have to be with the same key."""
         if self.host_key is None:
             try:
                 self._host_keys.judge(self._node, host_key)
@@ -160,8 +160,8 @@ class NodeTransport(Client):
                 return refused
         return None
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """See `Client.proves`; by the signature that was agreed on."""
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.verify_signature`; by the signature that was agreed on."""
         return verify(self.keyAlg, host_key, signature, exchange_hash)
 
     def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
@@ -189,14 +189,14 @@ class NodeTransport(Client):
 
     def go_on(self) -> None:
         """Go on with the connection itself, now that we are let in: channels, and probes.  Override."""
-        self.let_in()
-        self.met(self._asked_at)
+        self.start_connection()
+        self.start_keepalives(self._asked_at)
 
     def close(self, text: str) -> None:
         """Close, after what is queued; *text* is for our own log."""
         self.fail(NodeLeft(text), DISCONNECT_BY_APPLICATION)
 
-    def _too_slow(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self.fail(HandshakeTimeout(f"i/o timeout: no SSH session within {self.limits.handshake:g} s"))
 
     def drain(self) -> None:

@@ -21,7 +21,7 @@ from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.errors import StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.budget import Budget
@@ -221,7 +221,9 @@ class NodeTunnel:
         node = self.node
 
         def late() -> StreamRefused:
-            return StreamRefused("timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s")
+            return StreamRefused(
+                "timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s"
+            )
 
         def refused(failure: Failure) -> Channel:
             error = failure.value

@@ -14,7 +14,7 @@ from tower.clusters import API_VERSION, Cluster, to_object
 from tower.clusters.cluster import ClusterType
 from tower.clusters.member_credentials import LIMIT, check_access
 from tower.clusters.ssh_spec import SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, PLACE, check_spec, read_spec
+from tower.clusters.ssh_spec_object import NAMES, SPEC_PATH, check_spec, read_spec
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.kubeconfig import KubeAccess, read_kubeconfig
 from tower.kube.status import StatusError
@@ -39,7 +39,7 @@ _KNOWN = {
     "spec.connection": frozenset(
         {"type", "kubernetesAPIEndpoint", "kubernetesAPIServerPort", "ssh", "kubeconfig"}
     ),
-    PLACE: frozenset(NAMES.values()),
+    SPEC_PATH: frozenset(NAMES.values()),
 }
 
 #: Where `kubectl apply` keeps what was applied: the whole object, also what it must not keep.

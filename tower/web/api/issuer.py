@@ -46,13 +46,13 @@ class Published:
     :ivar host: `--host`.
     :ivar address: `--publish-service-address`.
     :ivar secure_port: the front door's.
-    :ivar plain_port: the one without TLS, for agents.
+    :ivar plain_port: the unencrypted port, for agents; None without one.
     """
 
     host: str
     address: str | None
     secure_port: int
-    plain_port: int
+    plain_port: int | None
 
     @property
     def is_known(self) -> bool:
@@ -73,6 +73,12 @@ class Published:
     def cluster_url(self, name: str) -> str:
         """Return the URL of a cluster on the front door."""
         return f"https://{self.authority()}/clusters/{name}"
+
+    @property
+    def v1_url(self) -> str:
+        """URL for agents of ``kubesphere-v1``: of the plain port, or of the front door without one."""
+        scheme = "https" if self.plain_port is None else "http"
+        return f"{scheme}://{self.authority(self.plain_port)}"
 
 
 @frozen
@@ -109,7 +115,7 @@ class V1Invitation:
 
     :ivar token: it has no end.
     :ivar id: names the token.
-    :ivar server: URL of the agent endpoint without TLS, which works with nothing else.
+    :ivar server: URL of the unencrypted agent endpoint; of the one with TLS if there is no other.
     :ivar secure_server: of the one with TLS; such agents verify its certificate by the CAs of their system.
     :ivar ca_pem: the authority behind that certificate, where the system does not have it.
     """
@@ -175,7 +181,7 @@ class Issuer:
         if self._v1_tokens is None:
             raise Invalid("the proxy runs with --require-v2: no agent of kubesphere-v1 is let in")
         published = self.published
-        server = f"http://{published.authority(published.plain_port)}"
+        server = published.v1_url
         token = await self._v1_tokens.mint(name, token)
         return V1Invitation(
             token, id_of_token(token), server, f"https://{published.authority()}", self._serving.pem
