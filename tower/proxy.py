@@ -31,7 +31,7 @@ from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.net.addresses import is_wildcard, join_address
-from tower.net.budget import STRANGERS_LEAST, STRANGERS_PART, Budget
+from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
@@ -158,7 +158,9 @@ class Proxy(MultiService):
 
         # Limits of memory and connections
         budget = Budget(options["buffer-budget"])
-        shared = SharedLimits.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
+        shared = SharedLimits.of(
+            sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM)
+        )
         self._rejections = shared.rejections
         slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
