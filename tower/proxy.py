@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
-from tower.nodes.cluster import NodeServices
-from tower.nodes.clusters import REPORT_PERIOD, CREDENTIAL_PERIOD, NodeClusters
+from tower.nodes.cluster import NodeCluster
+from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import OptionError, one_line, one_line_errors
@@ -182,19 +183,21 @@ class Proxy(MultiService):
         return welcomes
 
     def _node_clusters(self) -> NodeClusters:
-        around = NodeServices(
-            self._reactor,
-            self._sockets,
-            self._reception.wheel,
-            self._records.store,
-            self._tunnels,
-            self._records.accesses,
-            self._budget,
-            self._day.seconds,
-            self._options["keepalive"],
-            self._node_files(),
+        records, files = self._records, self._node_files()
+        create = partial(
+            NodeCluster,
+            reactor=self._reactor,
+            poller=self._sockets,
+            clock=self._reception.wheel,
+            store=records.store,
+            tunnels=self._tunnels,
+            credentials=records.accesses,
+            budget=self._budget,
+            epoch=self._day.seconds,
+            keepalive=self._options["keepalive"],
+            files=files,
         )
-        return NodeClusters(around, self._records.clusters)
+        return NodeClusters(records.clusters, records.accesses, self._tunnels, files, create)
 
     def _node_files(self) -> NodeFiles:
         options = self._options
@@ -243,8 +246,8 @@ class Proxy(MultiService):
             *gateways.services(reactor),
             *self._ports,
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, REPORT_PERIOD, self._nodes.look),
-            periodic(reactor, CREDENTIAL_PERIOD, self._nodes.try_credentials),
+            periodic(reactor, REPORT_PERIOD, self._nodes.report),
+            periodic(reactor, CREDENTIAL_PERIOD, self._nodes.check_credentials),
             periodic(reactor, LOOK, self._admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, self._trust.serving.renew),
             periodic(reactor, PURGE, records.purge),

@@ -16,7 +16,8 @@ from tests.fakes.instances import FakeAddress, FakeInstance
 from tower.cloud.interfaces import ISSHKeyLease
 from tower.clusters.node import Node
 from tower.errors import ConfigurationError
-from tower.nodes.dialer import NodeDialerOptions, _leasing, create_node_dialer
+from tower.nodes.cloud import NodeCloud
+from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
 from tower.nodes.node_sources import fixed_nodes
 
 
@@ -202,10 +203,10 @@ class CreateNodeDialerTests(SynchronousTestCase):
             return succeed("connection")
 
         key: Any = FakeKey()
-        instances: Any = self.instances
-        leased = _leasing(dial, instances, "core", key)
+        cloud = NodeCloud(self.clock, FakeProvider(self.instances))
+        leased = cloud.dialer(dial, "core", key)
         self.assertEqual(self.successResultOf(leased("192.0.2.1", 22)), "connection")
         self.assertEqual(
             calls, [("lease", "core", b"ssh-ed25519 AAAA\n", "192.0.2.1"), ("dial", "192.0.2.1", 22)]
         )
-        self.assertIs(_leasing(dial, None, "core", key), dial)
+        self.assertIs(NodeCloud(self.clock, None).dialer(dial, "core", key), dial)
