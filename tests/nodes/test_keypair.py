@@ -141,13 +141,13 @@ class GenerateTests(KeyCase):
             self.assertIn(f"it belongs to uid {owner}, not to 99", str(error))
             self.assertIn(f"chown 99 {self.path} && chmod 600 {self.path}", str(error))
 
-    def test_turn_to(self) -> None:
+    def test_switch(self) -> None:
         """It can become another pair, which counts as a change; the one before is left alone."""
         self.keys.ensure()
         line = self.keys.public_line()
-        self.keys.turn_to(self.path, "rsa")
+        self.keys.switch(self.path, "rsa")
         self.assertFalse(self.keys.changed())
-        self.keys.turn_to(self.folder / "other", "rsa")
+        self.keys.switch(self.folder / "other", "rsa")
         self.assertTrue(self.keys.changed())
         self.keys.ensure()
         self.assertTrue(self.keys.public_line().startswith(b"ssh-rsa "))

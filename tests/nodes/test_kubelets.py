@@ -18,12 +18,15 @@ from tests.fakes.receivers import Recorder
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ClusterUnreachable, StreamRefused, TunnelLost
+from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.kube.system_identities import NONE_ALLOWED, SystemIdentities
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.kubelets import Kubelets
 from tower.nodes.record_files import RecordFile
+from tower.nodes.tunnels.tunnels import NodeTunnels
+from tower.reactor.interfaces import ISocketReactor
 from tower.trust.pki import Authority
 
 NO_WAY = KubeAccess("https://10.0.0.9:6443", proxy_url="http://proxy")
@@ -71,18 +74,19 @@ class KubeletsCase(SynchronousTestCase):
 
     def make(self, **spec: Any) -> Kubelets:
         """Return kubelets with the credential as it is now."""
-        gate = MemberAPIServer(
+        apiserver = MemberAPIServer(
             "beta",
             self.clock,
-            None,
+            cast(ISocketReactor, None),
             lambda: self.access,
             identities=lambda: self.identities,
             why_not="use a flag",
         )
-        gate.renew()
+        apiserver.renew()
         made = SSHSpec("core", "/key", **spec)
         authority = RecordFile(Path(made.kubelet_authority))
-        return Kubelets(self.clock, "beta", made, self.nodes, self.api, gate, authority)
+        tunnels, api = cast(NodeTunnels, self.nodes), cast(APIClient, self.api)
+        return Kubelets(self.clock, "beta", made, tunnels, api, apiserver, authority)
 
 
 class OpenTests(KubeletsCase):

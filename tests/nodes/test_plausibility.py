@@ -44,7 +44,7 @@ class CautiousTests(SynchronousTestCase):
             lambda: self.connected,
             self.attempt,
             self.clock,
-            place="/etc/nodes",
+            source="/etc/nodes",
             sample=lambda nodes, count: nodes[:count],
         )
 

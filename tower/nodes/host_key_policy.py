@@ -28,13 +28,15 @@ class HostKeyPolicy:
 
     :param file: the known_hosts file; read only if *spec* names one.
     :ivar rule: for the current mode.
+    :ivar keys: of the nodes that accepted our login, by address.
+    :ivar unverified: addresses of those whose keys were not verified.
     """
 
     def __init__(self, spec: SSHSpec, remembered: RememberedNodes, file: RecordFile) -> None:
         self._remembered = remembered
         self.rule = _rule(spec, remembered, file)
-        self._accepted: dict[str, bytes] = {}  # by address: the keys of nodes that accepted our login
-        self._unverified: set[str] = set()  # the addresses of those whose keys were not verified
+        self.keys: dict[str, bytes] = {}
+        self.unverified: set[str] = set()
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See `HostKeys.algorithms`."""
@@ -47,18 +49,18 @@ class HostKeyPolicy:
     def accepted(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.accepted`."""
         self.rule.accepted(node, blob)
-        self._accepted[node.address] = blob
+        self.keys[node.address] = blob
         if isinstance(self.rule, AnyHostKey):
-            self._unverified.add(node.address)
+            self.unverified.add(node.address)
         else:
-            self._unverified.discard(node.address)
+            self.unverified.discard(node.address)
 
     def keep(self, nodes: Collection[Node]) -> None:
         """Forget all nodes but these."""
         addresses = {node.address for node in nodes}
-        for address in self._accepted.keys() - addresses:
-            del self._accepted[address]
-            self._unverified.discard(address)
+        for address in self.keys.keys() - addresses:
+            del self.keys[address]
+            self.unverified.discard(address)
 
     def switch(self, spec: SSHSpec, nodes: Collection[Node], file: RecordFile) -> list[Node]:
         """Switch to the mode of *spec*; ``accept-new`` pins the keys of *nodes*.
@@ -70,14 +72,14 @@ class HostKeyPolicy:
         self.rule = _rule(spec, self._remembered, file)
         rejected = []
         for node in () if isinstance(self.rule, AnyHostKey) else nodes:
-            blob = self._accepted.get(node.address)
+            blob = self.keys.get(node.address)
             if blob is None:
                 continue
             try:
                 self.judge(node, blob)
                 self.accepted(node, blob)
             except HostKeyRefused as e:
-                if node.address in self._unverified:
+                if node.address in self.unverified:
                     _log.warn("{cluster}: {problem}", cluster=self._remembered.cluster, problem=str(e))
                     rejected.append(node)
         return rejected

@@ -260,11 +260,11 @@ def _names(node: Node) -> Iterator[str]:
 class KnownHostsFiles:
     """A `tower.nodes.ssh.host_keys.HostKeys` for several files: any may list a key, and any may revoke it.
 
-    :param files: at least one; errors name the first.
+    :ivar files: at least one; errors name the first.
     """
 
     def __init__(self, files: Iterable[KnownHosts]) -> None:
-        self._files: Sequence[KnownHosts] = tuple(files)
+        self.files: Sequence[KnownHosts] = tuple(files)
 
     def algorithms(self, node: Node) -> list[bytes]:
         """See `HostKeys.algorithms`."""
@@ -272,7 +272,7 @@ class KnownHostsFiles:
 
     def kinds(self, node: Node) -> set[bytes]:
         """Return the types of the known keys of *node*."""
-        return {kind for file in self._files for kind in file.kinds(node)}
+        return {kind for file in self.files for kind in file.kinds(node)}
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`.
@@ -282,7 +282,7 @@ class KnownHostsFiles:
         """
         problem: HostKeyRefused | None = None
         is_known = False
-        for file in self._files:
+        for file in self.files:
             try:
                 file.judge(node, blob)
             except HostKeyRevoked:
@@ -301,4 +301,4 @@ class KnownHostsFiles:
 
     def knows(self, node: Node) -> bool:
         """Return whether any file has a key of *node*."""
-        return any(file.knows(node) for file in self._files)
+        return any(file.knows(node) for file in self.files)
