@@ -65,7 +65,7 @@ class MemberAPIServer:
 
     @property
     def problem(self) -> str:
-        """Why the credential cannot be used; empty while it can, as far as is known."""
+        """Why the credential cannot be used; empty if no problem is known."""
         if self._problem or not self.is_refused:
             return self._problem
         return (

@@ -1,6 +1,6 @@
 """Health checks of node tunnels: an HTTP request to the API server or a kubelet, through that tunnel alone.
 
-Any answer proves that the tunnel works, so no credential is sent: 401 and 403 are as good as 200.
+Any answer proves that the tunnel works, so no credential is sent: 401 and 403 count as healthy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CURE = (
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
-#: Healthy answers beside 2xx: the server only misses a credential.
+#: Healthy answers other than 2xx: the server only misses a credential.
 _HEALTHY = frozenset((401, 403))
 
 
@@ -85,7 +85,7 @@ class _Probe:
 
 
 class _NoResumption(Resumption):
-    """Keeps no TLS session: reading one costs memory, and the next check is for another node."""
+    """Stores no TLS session: reading one costs memory, and the next check is for another node."""
 
     __slots__ = ()
 

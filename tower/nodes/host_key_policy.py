@@ -23,8 +23,8 @@ _IGNORE = "insecure-ignore"
 _log = Logger()
 
 
-class HostKeyPolicy:
-    """A `tower.nodes.ssh.host_keys.HostKeys` for the mode in a cluster's record.
+class HostKeyPolicy(HostKeys):
+    """Verifies nodes with the mode in a cluster's record.
 
     :param file: the known_hosts file; read only if *spec* names one.
     :ivar rule: for the current mode.
@@ -38,9 +38,9 @@ class HostKeyPolicy:
         self.keys: dict[str, bytes] = {}
         self.unverified: set[str] = set()
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return self.rule.algorithms(node)
+    def kinds(self, node: Node) -> Collection[bytes]:
+        """See `HostKeys.kinds`."""
+        return self.rule.kinds(node)
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""

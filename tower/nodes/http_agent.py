@@ -40,7 +40,7 @@ KEPT = 25
 Dial: TypeAlias = Callable[[str, int], Awaitable[Any]]
 
 
-@implementer(IAgent)
+@implementer(IAgent, IAgentEndpointFactory)
 class NodeAgent:
     """For treq: ``treq.get(url, agent=agent)``.
 
@@ -51,8 +51,8 @@ class NodeAgent:
         self._pool = HTTPConnectionPool(reactor)
         self._pool.cachedConnectionTimeout = IDLE
         self._pool.maxPersistentPerHost = KEPT
-        endpoints = _NodeEndpoints(reactor, dial, tls)
-        self._agent: Agent = Agent.usingEndpointFactory(reactor, endpoints, self._pool)
+        self._reactor, self._dial, self._tls = reactor, dial, tls
+        self._agent: Agent = Agent.usingEndpointFactory(reactor, self, self._pool)
 
     def request(
         self,
@@ -67,22 +67,8 @@ class NodeAgent:
         """
         return self._agent.request(method, uri, headers, bodyProducer)
 
-    def close_idle_connections(self) -> None:
-        """Close the idle connections."""
-        self._pool.closeCachedConnections()
-
-
-@implementer(IAgentEndpointFactory)
-class _NodeEndpoints:
-    """Creates endpoints for URLs."""
-
-    def __init__(self, reactor: IReactorTime, dial: Dial, tls: ssl.SSLContext) -> None:
-        self._reactor = reactor
-        self._dial = dial
-        self._tls = tls
-
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Return an endpoint for *uri*.
+        """See ``IAgentEndpointFactory``.
 
         :raise SchemeNotSupported: neither ``http`` nor ``https``.
         """
@@ -90,6 +76,10 @@ class _NodeEndpoints:
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         tls = self._tls if uri.scheme == b"https" else None
         return _NodeEndpoint(self._reactor, self._dial, uri.host.decode("ascii"), uri.port, tls)
+
+    def close_idle_connections(self) -> None:
+        """Close the idle connections."""
+        self._pool.closeCachedConnections()
 
 
 @implementer(IStreamClientEndpoint)

@@ -48,7 +48,7 @@ _log = Logger()
 
 
 class KeyPairFiles:
-    """A private key file and the public one beside it.
+    """A private key file and its public key file.
 
     :param kind: type of a new key.
     :param files: opens both.
@@ -86,7 +86,7 @@ class KeyPairFiles:
             self._derive()
 
     def _derive(self) -> None:
-        """Create the public key; if it cannot be written, beside a mounted Secret for example, only warn."""
+        """Create the public key; if it cannot be written, next to a mounted Secret for example, only warn."""
         key = self.private()
         _log.info("Private key exists, but public key does not: {path}", path=str(self.public_path))
         try:
@@ -208,7 +208,7 @@ class KeyPairFiles:
             self._files.unlink(path)
 
     def _draft(self, path: Path, data: bytes) -> Path:
-        """Write *data* to a file beside *path*: a full disk is noticed before anything is replaced."""
+        """Write *data* to a file next to *path*: a full disk is noticed before anything is replaced."""
         draft = Path(f"{path}.tmp")
         try:
             self._remove(draft)

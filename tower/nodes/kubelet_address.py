@@ -27,7 +27,7 @@ class KubeletAddresses:
     """Finds the address at which a kubelet listens on its own node, and caches it.
 
     Most kubelets listen on all addresses, including the loopback; one with ``--address`` only on that of its
-    node. The addresses come from the list of nodes alone; users have no influence on them.
+    node.  The addresses come from the list of nodes alone; users have no influence on them.
     """
 
     def __init__(self) -> None:

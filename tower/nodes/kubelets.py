@@ -103,8 +103,8 @@ class Kubelets:
         """Return None if *user* may send this to the node *name*, or a Deferred that fires once known.
 
         :param path: as it is sent, without a query.
-        :param upgrade: whether it asks for another protocol; commands are run like this, with any method.
-        :raise StatusError: also through the Deferred: the user may not, or there is no such node.
+        :param upgrade: whether it requests another protocol; commands are run like this, with any method.
+        :raise StatusError: also through the Deferred: the user must not, or there is no such node.
         :raise ClusterUnreachable: also through the Deferred: the API server was not reached.
         """
         node = self.find(name)

@@ -1,6 +1,6 @@
-"""Where the list of a cluster's nodes comes from.
+"""Sources of the list of a cluster's nodes.
 
-A `Lister` is called again and again.  While it raises, the tunnels stay as they are; an empty list is a valid
+A `Lister` is called every few seconds.  While it raises, the tunnels stay open; an empty list is a valid
 answer and closes all tunnels.
 """
 
@@ -190,7 +190,7 @@ def file_nodes(path: Path, ssh_port: int = SSH_PORT, files: Files = ANYWHERE) ->
 def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
     """Read one node per line: the address of its sshd, then its other names.
 
-    The first of the other names is the one that users see.  ``#`` begins a comment.  Repeated nodes are
+    Users see the first of the other names.  ``#`` begins a comment.  Repeated nodes are
     listed once.
 
     :param name: of the file.

@@ -55,7 +55,7 @@ class NodeFiles:
             if path.resolve().is_relative_to(directory):
                 raise ConfigurationError(
                     f"--node-files {self.directory}: contains {path}, which cluster records must not "
-                    "be able to name: set a directory of its own"
+                    "be able to name: set another directory"
                 )
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)

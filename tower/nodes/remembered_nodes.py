@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -13,14 +13,7 @@ from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.signatures import key_type
 from tower.nodes.host_key_pins import Pins
-from tower.nodes.ssh.host_keys import (
-    HostKeyRefused,
-    HostKeyUnknown,
-    describe_key,
-    describe_node,
-    preferred_algorithms,
-)
-from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
+from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeys, HostKeyUnknown, describe_key, describe_node
 from tower.store import IStore
 from tower.store.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
 
@@ -33,7 +26,7 @@ REMEMBERED = 1000
 
 
 class RememberedNodes:
-    """What is kept of one cluster.
+    """The remembered state of one cluster.
 
     :ivar cluster: its name.
     :ivar pins: the pinned host keys.
@@ -58,7 +51,7 @@ class RememberedNodes:
     def remember(self, nodes: Sequence[Node]) -> None:
         """Keep `REMEMBERED` nodes of a list, if it differs from the last one.
 
-        An empty list is not kept, because it would be of no use.  A list that cannot be written is only
+        An empty list is not kept, because it would be useless.  A list that cannot be written is only
         logged.
         """
         wanted = [_value(node) for node in sorted(nodes, key=lambda node: node.address)[:REMEMBERED]]
@@ -100,26 +93,22 @@ class RememberedNodes:
         self._writing = None
 
 
-class PinnedHostKeys:
+class PinnedHostKeys(HostKeys):
     """``--ssh-host-keys=accept-new``: accepts the key of a node's first connection, and pins it.
-
-    A `tower.nodes.ssh.host_keys.HostKeys`.
 
     :param known_hosts: takes precedence; its nodes' keys are not pinned.
     """
 
-    def __init__(
-        self, remembered: RememberedNodes, known_hosts: KnownHosts | KnownHostsFiles | None = None
-    ) -> None:
+    def __init__(self, remembered: RememberedNodes, known_hosts: HostKeys | None = None) -> None:
         self._remembered = remembered
         self._known_hosts = known_hosts
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
+    def kinds(self, node: Node) -> Collection[bytes]:
+        """See `HostKeys.kinds`."""
         if self._known_hosts is not None and self._known_hosts.knows(node):
-            return self._known_hosts.algorithms(node)
+            return self._known_hosts.kinds(node)
         pinned = self._remembered.pins.get(node)
-        return preferred_algorithms(() if pinned is None else (key_type(pinned),))
+        return () if pinned is None else (key_type(pinned),)
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""

@@ -196,7 +196,7 @@ class SSHTunneler(MultiService):
         self._last_sync = self._sync_lags_since = self._epoch()
         before, self._listed = self._listed, frozenset(addresses)
         if before is not None and self._listed - before:
-            self._installing.run_soon_at_most_every(NEWCOMER_PERIOD)  # the new nodes may not have the key
+            self._installing.run_soon_at_most_every(NEWCOMER_PERIOD)  # the new nodes may lack the key
 
     def _ensure_key(self) -> None:
         try:

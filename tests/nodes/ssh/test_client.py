@@ -29,7 +29,7 @@ from tower.nodes.ssh.auth import AuthRefused, read_extensions, signatures_for
 from tower.nodes.ssh.client import NodeTransport, NothingInCommon
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed
-from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, key_mismatch, preferred_algorithms
+from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, key_mismatch
 from tower.nodes.tunnels.tunnel import NodeTunnel
 
 
@@ -37,18 +37,18 @@ class Remembering(AnyHostKey):
     """Notes what it is asked.
 
     :ivar asked: method and key.
-    :ivar kinds: types of keys that are known.
+    :param known: types of the known keys.
     :ivar refuse: refuses all.
     """
 
-    def __init__(self, *kinds: bytes) -> None:
-        self.kinds = kinds
+    def __init__(self, *known: bytes) -> None:
+        self.known = known
         self.asked: list[tuple[str, Node, bytes]] = []
         self.refuse = False
 
-    def algorithms(self, node: Node) -> list[bytes]:
+    def kinds(self, node: Node) -> tuple[bytes, ...]:
         """See HostKeys."""
-        return preferred_algorithms(self.kinds)
+        return self.known
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See HostKeys."""

@@ -34,7 +34,7 @@ _MOST_EXTENSIONS = 64
 class AuthRefused(PeerError):
     """A node rejected the login."""
 
-    for_peer = "not let in"
+    for_peer = "login rejected"
 
 
 def read_extensions(body: bytes) -> dict[bytes, bytes]:
@@ -158,7 +158,7 @@ class KeyAuth(SSHService):
                 "AuthenticationMethods in its sshd_config"
             )
         return (
-            f"its sshd does not let in {who} (it offers {left}): add the public key to the user's "
+            f"its sshd rejects {who} (it offers {left}): add the public key to the user's "
             "authorized_keys there, and check that the user may log in"
         )
 

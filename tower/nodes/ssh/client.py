@@ -129,7 +129,7 @@ class NodeTransport(Client):
         return super().take_version(arrivals)
 
     def markers(self) -> tuple[bytes, ...]:
-        """Also ask for the server's extensions (RFC 8308 section 2.1)."""
+        """Also request the server's extensions (RFC 8308 section 2.1)."""
         return (*super().markers(), _EXT_INFO_C)
 
     def check_kexinit(self, packet: bytes) -> None:
@@ -231,7 +231,7 @@ def dial_node(clock: Clock, node: Node, dial: Dial, seconds: float) -> Deferred[
 
 
 def authenticated(ssh: NodeTransport, abort: Callable[[], None]) -> Deferred[NodePeer]:
-    """Return what fires when *ssh* is let in, or is not; cancelling it ends the connection with *abort*."""
+    """Return a Deferred for the login of *ssh*; cancelling it ends the connection with *abort*."""
 
     def cancel(opened: Deferred[NodePeer]) -> None:
         opened.errback(CancelledError())

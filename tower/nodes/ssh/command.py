@@ -189,9 +189,11 @@ async def run_ssh_command(
         code = await within(login.clock, timeout, command.done, late)
     except TowerError as error:
         if not command.opened:
-            raise SessionFailed(f"error creating session to {login.who}: '{error}'") from error
+            raise SessionFailed(f"error creating session to {login.target}: '{error}'") from error
         raise RunFailed(
-            f"failed running `{cmd}` on {login.who}: '{error}'", bytes(command.stdout), bytes(command.stderr)
+            f"failed running `{cmd}` on {login.target}: '{error}'",
+            bytes(command.stdout),
+            bytes(command.stderr),
         ) from error
     finally:
         ssh.close("done")
@@ -209,7 +211,7 @@ class _Login:
     host_keys: HostKeys
 
     @property
-    def who(self) -> str:
+    def target(self) -> str:
         return f"{self.user}@{self.node.address}"
 
     async def get(self, dial: Dial) -> _CommandTransport:
@@ -244,5 +246,7 @@ async def _retry(login: _Login, dial: Dial) -> _CommandTransport:
                 until = clock.seconds() + RETRY_FOR
             if clock.seconds() + RETRY_EVERY > until:
                 raise
-            _log.warn("error dialing {who}: '{reason}', retrying", who=login.who, reason=str(error.cause))
+            _log.warn(
+                "error dialing {target}: '{reason}', retrying", target=login.target, reason=str(error.cause)
+            )
         await deferLater(clock, RETRY_EVERY)

@@ -19,7 +19,7 @@ class HungUp(PeerError):
 
 
 def connection_ended(reason: Exception, more: str = "") -> Exception:
-    """Return *reason*, or a clearer error if it only says that the connection ended.
+    """Return *reason*, or a clearer error if it only states that the connection ended.
 
     :param more: text to append to the clearer error.
     """

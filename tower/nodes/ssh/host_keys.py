@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
 
 from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
@@ -35,11 +34,20 @@ class HostKeyRevoked(HostKeyRefused):
     """The key is revoked; this takes precedence over any file that lists it as valid."""
 
 
-class HostKeys(Protocol):
-    """Verifies nodes by their host keys."""
+class HostKeys:
+    """Verifies nodes by their host keys; this one accepts no key."""
+
+    def kinds(self, node: Node) -> Collection[bytes]:
+        """Return the types of the known keys of *node*."""
+        return ()
 
     def algorithms(self, node: Node) -> list[bytes]:
-        """Return the signature algorithms for *node*, preferred first; see `preferred_algorithms`."""
+        """Return the signature algorithms for *node*; see `preferred_algorithms`."""
+        return preferred_algorithms(self.kinds(node))
+
+    def knows(self, node: Node) -> bool:
+        """Return whether a key of *node* is known."""
+        return bool(self.kinds(node))
 
     def judge(self, node: Node, blob: bytes) -> None:
         """Accept the key *blob* that *node* presents and has not proved yet.
@@ -48,30 +56,24 @@ class HostKeys(Protocol):
 
         :raise HostKeyRefused: the key is not accepted.
         """
+        raise unknown_key(node, blob, "Tower")
 
     def accepted(self, node: Node, blob: bytes) -> None:
-        """Note that *node* proved its key *blob* and accepted our login: the moment to pin a first key."""
+        """Record that *node* proved its key *blob* and accepted our login: the moment to pin a first key."""
 
 
-class AnyHostKey:
+class AnyHostKey(HostKeys):
     """``--ssh-host-keys=insecure-ignore``: accepts any key, as kube-apiserver did."""
-
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return preferred_algorithms(())
 
     def judge(self, node: Node, blob: bytes) -> None:
         """See `HostKeys.judge`."""
 
-    def accepted(self, node: Node, blob: bytes) -> None:
-        """See `HostKeys.accepted`."""
-
 
 def preferred_algorithms(kinds: Collection[bytes]) -> list[bytes]:
-    """Return all supported signature algorithms, those for keys of *kinds* first.
+    """Return all signature algorithms, those for keys of *kinds* first.
 
-    A node has keys of several types and presents the one that we prefer, so that must be a known one (as
-    OpenSSH does it).
+    A node has keys of several types and presents the type that we prefer; as in OpenSSH, we prefer a known
+    one.
     """
     known = [name for kind, names in SIGNATURES.items() if kind in kinds for name in names]
     return known + [name for names in SIGNATURES.values() for name in names if name not in known]

@@ -20,10 +20,10 @@ from tower.files import ANYWHERE, Files, read_plain
 from tower.nodes.ssh.host_keys import (
     HostKeyRefused,
     HostKeyRevoked,
+    HostKeys,
     HostKeyUnknown,
     describe_key,
     key_mismatch,
-    preferred_algorithms,
     revoked_key,
     unknown_key,
 )
@@ -121,14 +121,14 @@ def parse_line(number: int, text: str) -> Line | None:
     except (binascii.Error, Malformed) as error:
         raise ValueError("its key is damaged") from error
     if not is_right:
-        raise ValueError("its key has another type than the line states")
+        raise ValueError("the type of its key is not the stated one")
     if kind.encode() not in SIGNATURES and not marker:
         raise ValueError("the type of its key is not supported")
     return Line(number, tuple(Pattern(name) for name in names.split(",")), blob, marker == _REVOKED)
 
 
-class KnownHosts:
-    """A `tower.nodes.ssh.host_keys.HostKeys` that reads the file *path*, again whenever it has changed.
+class KnownHosts(HostKeys):
+    """The file *path*, read again whenever it has changed.
 
     A node is looked up by its host, then by its name; each first with its port, unless that is 22, then
     without, as OpenSSH does.
@@ -146,12 +146,8 @@ class KnownHosts:
         self._found: dict[Node, Sequence[Line]] = {}
         self._problem = ""
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return preferred_algorithms(self.kinds(node))
-
     def kinds(self, node: Node) -> set[bytes]:
-        """Return the types of the known keys of *node*."""
+        """See `HostKeys.kinds`."""
         return {key_type(line.blob) for line in self._lines_of(node)}
 
     def judge(self, node: Node, blob: bytes) -> None:
@@ -174,13 +170,6 @@ class KnownHosts:
             blob,
             " or ".join(f"{describe_key(line.blob)} of {self._location(line)}" for line in same[:3]),
         )
-
-    def accepted(self, node: Node, blob: bytes) -> None:
-        """See `HostKeys.accepted`; the file is never written."""
-
-    def knows(self, node: Node) -> bool:
-        """Return whether the file has a key of *node*."""
-        return bool(self._lines_of(node))
 
     def _location(self, line: Line) -> str:
         return f"{self.path} line {line.number}"
@@ -257,8 +246,8 @@ def _names(node: Node) -> Iterator[str]:
         yield host
 
 
-class KnownHostsFiles:
-    """A `tower.nodes.ssh.host_keys.HostKeys` for several files: any may list a key, and any may revoke it.
+class KnownHostsFiles(HostKeys):
+    """Several files: any may list a key, and any may revoke it.
 
     :ivar files: at least one; errors name the first.
     """
@@ -266,12 +255,8 @@ class KnownHostsFiles:
     def __init__(self, files: Iterable[KnownHosts]) -> None:
         self.files: Sequence[KnownHosts] = tuple(files)
 
-    def algorithms(self, node: Node) -> list[bytes]:
-        """See `HostKeys.algorithms`."""
-        return preferred_algorithms(self.kinds(node))
-
     def kinds(self, node: Node) -> set[bytes]:
-        """Return the types of the known keys of *node*."""
+        """See `HostKeys.kinds`."""
         return {kind for file in self.files for kind in file.kinds(node)}
 
     def judge(self, node: Node, blob: bytes) -> None:
@@ -295,10 +280,3 @@ class KnownHostsFiles:
                 is_known = True
         if problem is not None and not is_known:
             raise problem
-
-    def accepted(self, node: Node, blob: bytes) -> None:
-        """See `HostKeys.accepted`; the files are never written."""
-
-    def knows(self, node: Node) -> bool:
-        """Return whether any file has a key of *node*."""
-        return any(file.knows(node) for file in self.files)

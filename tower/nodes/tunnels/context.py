@@ -1,4 +1,4 @@
-"""What the slots of one list of nodes share, and the types of their callbacks."""
+"""State shared by the slots of one list of nodes, and the types of their callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeDialer(Protocol):
 
 
 #: Checks a tunnel: returns an empty text if it works, or the problem of the server behind it; raises if the
-#: tunnel itself is of no use.
+#: tunnel itself does not work.
 HealthCheck: TypeAlias = Callable[[NodeTunnel], Awaitable[str]]
 
 
@@ -40,7 +40,7 @@ class OpenCounters:
 
 @frozen
 class ListContext:
-    """What the slots of one list share.
+    """State shared by the slots of one list.
 
     :ivar epoch: returns the time of day, s since the epoch.
     :ivar create: returns a new tunnel to a node, not open yet.

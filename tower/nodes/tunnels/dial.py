@@ -57,7 +57,7 @@ class NodeDial:
         """Try the first node.
 
         :return: fires with the channel, paused; or fails with the last node's `StreamRefused` or
-            `TunnelLost`. Cancelling it leaves nothing.
+            `TunnelLost`.  Cancelling it leaves nothing.
         """
         done: Deferred[Any] = Deferred(self._cancelled)
         self._done = done

@@ -18,8 +18,8 @@ class Limiter:
 
     Without it, a fleet that comes up at once has all its key exchanges in the same moment, a few milliseconds
     of the processor each, and every open stream waits for them.  A node that does not answer needs no
-    processor, so it delays others by `PATIENCE` at most: of 200 nodes of which none answers, the last is
-    tried after 12 s, before the next listing.
+    processor, so it delays others by `PATIENCE` at most: the last of 200
+    silent nodes is tried after 12 s, before the next listing.
     """
 
     def __init__(self, clock: IReactorTime, most: int = MOST, patience: float = PATIENCE) -> None:

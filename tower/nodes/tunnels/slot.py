@@ -243,7 +243,7 @@ class NodeSlot:
         self.check()
 
     def check(self) -> None:
-        """Check the health now, unless a check is under way; without a health check, it counts as healthy."""
+        """Check the health now, unless one is running; without a health check, it counts as healthy."""
         tunnel, health = self.tunnel, self._context.health
         if tunnel is None or self._checking is not None:
             return
@@ -280,7 +280,7 @@ class NodeSlot:
         self._open_again(error)
 
     def mark_suspect(self, why: str) -> None:
-        """Note that the node did not answer, and check its health at once."""
+        """Record that the node did not answer, and check its health at once."""
         if self.tunnel is not None and not self._left:
             self._suspicion = why
             self._update_state()
@@ -288,7 +288,7 @@ class NodeSlot:
                 self.check()
 
     def mark_working(self) -> None:
-        """Note that the node answered."""
+        """Record that the node answered."""
         if self._suspicion and self.tunnel is not None and not self._left:
             self._suspicion = ""
             self._update_state()

@@ -232,7 +232,7 @@ class NodeTunnel:
         return within(self._clock, timeout, opening, late).addErrback(refused)
 
     def endpoint(self, host: str, port: int) -> IStreamClientEndpoint:
-        """Return a Twisted endpoint for *port* of *host*, as the node sees it."""
+        """Return a Twisted endpoint for *port* of *host*, as the node sees it; it uses only this tunnel."""
         return NodeEndpoint(self, host, port)
 
     @property
@@ -299,7 +299,7 @@ class NodeTunnel:
 
 @implementer(IStreamClientEndpoint)
 class NodeEndpoint:
-    """An endpoint for *port* of *host* that uses only *tunnel*."""
+    """See `NodeTunnel.endpoint`."""
 
     def __init__(self, tunnel: NodeTunnel, host: str, port: int) -> None:
         self.tunnel = tunnel
@@ -333,9 +333,9 @@ def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     if reason == _PROHIBITED:
         return StreamRefused(
             "not-allowed",
-            f"{describe_node(node)} may not connect us to {target} ({text}): set AllowTcpForwarding yes in "
-            "its sshd_config, and add the address to PermitOpen there or to permitopen in authorized_keys, "
-            "if set",
+            f"{describe_node(node)} does not allow connections to {target} ({text}): set AllowTcpForwarding "
+            "yes in its sshd_config, and add the address to PermitOpen there or to permitopen in "
+            "authorized_keys, if set",
             reason,
         )
     code = "failed"
