@@ -8,9 +8,9 @@ FUZZ ?= 60
 PY := $(VENV)/bin/python
 # What hangs is ended and named, and the rest goes on; see `tests/watchdog.py`.
 TRIAL := $(PY) -m tests.watchdog
-# Where this forbids Python to keep what it has compiled, each of a thousand programs would compile all of Tower anew.
+# With this set, each of a thousand programs would compile all of Tower again.
 unexport PYTHONDONTWRITEBYTECODE
-# What the environment brings (Go, kubectl) is used where the machine has none: it stands last on the PATH.
+# Go and kubectl of the environment are last on the PATH: those of the machine take precedence.
 export PATH := $(PATH):$(abspath $(VENV)/bin)
 
 modules = $(sort $(subst /,.,$(basename $(1))))
@@ -18,8 +18,8 @@ UNIT := $(call modules,$(shell find tests -name "test_*.py" -not -path "tests/in
 INTEGRATION := $(call modules,$(wildcard tests/integration/test_*.py tests/attacks/test_*.py))
 # The integration tests that need neither a real API server nor long.
 QUICK := $(filter %.test_cli %.test_ways %.test_openssh,$(INTEGRATION))
-# Three parts of all of them run side by side, as two wait most of the time; what compares speeds, or looks at how
-# users fare under an attack that takes all it can get, runs alone.
+# Three groups run side by side, because two of them mostly wait.  Modules that compare speeds, or measure users under an
+# attack without limits, run alone.
 ALONE := $(filter %.test_speed %.test_fairness %.test_far \
 	$(patsubst %,tests.attacks.test_%,05% 06% 07_slots 08% 10%),$(INTEGRATION))
 CROWD := $(filter %.test_exhaustion,$(INTEGRATION))
@@ -68,6 +68,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(PY) tools/check-prose
 
 format: $(VENV)/.ready
 	$(VENV)/bin/ruff check --fix .

@@ -26,7 +26,7 @@ def chosen(names: Sequence[str]) -> list[Group]:
     known = [row.name for group in GROUPS for row in group.rows]
     for name in names:
         if not any(other.startswith(name) for other in known):
-            raise BenchmarkFailed(f"unknown name {name!r}; known: {', '.join(known)}")
+            raise BenchmarkFailed(f"there is no {name!r}; there are {', '.join(known)}")
     picked = [
         Group(
             group.title,

@@ -19,8 +19,8 @@ from tests.integration.opening import REQUEST, opening
 from tests.integration.programs import LOOPBACK, Program, script, wait_for
 from tests.integration.raw_peer import CLOSE, CONFIRM, DATA, END, REFUSE, RawPeer, RawProxy, number
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import AgentEnd
-from tower.member.unfinished_heads import CAPACITY, PATIENCE, UNUSED, Unfinished
+from tower.member.apiserver_relay import RequestRelay
+from tower.member.unfinished_heads import CAPACITY, HEAD_TIMEOUT, UNUSED_LIMIT, UnfinishedHeads
 from tower.net.budget import Budget
 
 MIB = 2**20
@@ -38,12 +38,12 @@ class HeadTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have no streams."""
         self.clock, self.budget = Clock(), Budget(8 * CAPACITY)
-        self.unfinished = Unfinished(self.clock, self.budget)
+        self.unfinished = UnfinishedHeads(self.clock, self.budget)
 
     def opened(self) -> tuple[FakePipe, FakePipe]:
         """Open a stream; return its channel and the connection to the API server."""
         channel, upstream = FakePipe(), FakePipe()
-        AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite, self.unfinished).start()
+        RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite, self.unfinished).start()
         return channel, upstream
 
     def refused(self, channel: FakePipe, upstream: FakePipe, code: int) -> str:
@@ -77,7 +77,7 @@ class HeadTests(SynchronousTestCase):
             channel, upstream = self.opened()
             channel.deliver(before + HALF)
             self.assertEqual(upstream.taken(), passed() if before else b"")
-            self.clock.advance(PATIENCE - 1)
+            self.clock.advance(HEAD_TIMEOUT - 1)
             channel.deliver(b"a")
             self.clock.advance(1)
             self.clock.advance(0)
@@ -174,7 +174,7 @@ class ProxyTests(SynchronousTestCase):
                 self.peer.data(remote, HALF)
             self.count += len(opened)
             most = max(most, self.agent.memory())
-        deadline = time.monotonic() + PATIENCE / 2
+        deadline = time.monotonic() + HEAD_TIMEOUT / 2
         while time.monotonic() < deadline:
             most = max(most, self.agent.memory())
             time.sleep(0.1)
@@ -185,7 +185,7 @@ class ProxyTests(SynchronousTestCase):
         wait_for(
             "the agent's memory",
             lambda: self.agent.memory() < self.before + REST,
-            PATIENCE + AGAIN,
+            HEAD_TIMEOUT + AGAIN,
             0.5,
         )
         self.assertLess(self.agent.descriptors(), 100)
@@ -194,7 +194,7 @@ class ProxyTests(SynchronousTestCase):
     def test_unused_streams(self) -> None:
         """2,000 half heads on new streams cost less than 32 MiB, and most of it comes back."""
         most = self.half_heads(used=False)
-        self.assertGreaterEqual(self.count, UNUSED)
+        self.assertGreaterEqual(self.count, UNUSED_LIMIT)
         self.assertLess(most - self.before, GROWTH)
         self.check_given_back()
         self.assertIn("no memory for more incomplete request heads", self.agent.output())

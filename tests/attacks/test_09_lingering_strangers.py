@@ -78,5 +78,5 @@ class LogTests(AttackTestCase):
             text, r"[0-9]{2,} more requests were rejected with 401 in the last 1 s, .* from 127\.0\.0\.1: 401"
         )
         self.assertRegex(text, r"[0-9]{2,} more requests were rejected with 404 in the last 1 s")
-        wait_for("the sum of agents", lambda: "more agents were not let in in the last 1 s" in proxy.output())
+        wait_for("the sum of agents", lambda: "more agents were rejected in the last 1 s" in proxy.output())
         self.assertNotIn("Traceback", text)

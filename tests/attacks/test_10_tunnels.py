@@ -69,7 +69,7 @@ class KeyTests(AttackTestCase):
         waits = [float(wait) for wait in WAITS.findall(fleet.output())]
         self.assertEqual(len(waits), MANY - LIMIT, waits)
         self.assertGreaterEqual(min(waits), LONG)
-        self.assertIn("was not let in", self.tower.proxy.output())
+        self.assertIn("was rejected", self.tower.proxy.output())
         for program in (fleet, self.tower.proxy):
             self.assertNotIn("Traceback", program.output())
 

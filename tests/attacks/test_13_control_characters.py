@@ -151,5 +151,5 @@ class AgentTests(harness.TowerTestCase):
         stranger.close()
         with open_socket(port) as early:
             early.sendall(RawPeer(early, None, from_client=False).writer.wrap(WORSE.encode()))
-        wait_for("the lines", lambda: self.tower.proxy.output().count("was not let in") >= 5)
+        wait_for("the lines", lambda: self.tower.proxy.output().count("was rejected") >= 5)
         self.assertEqual(unfit(self.tower.proxy.output()), [])

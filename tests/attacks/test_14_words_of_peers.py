@@ -85,7 +85,7 @@ class AgentTests(HostileAgentTestCase, WordsTestCase):
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
-        line = f"agent of evil at {host}:{port} is gone: "
+        line = f"agent of evil at {host}:{port} disconnected: "
         wait_for(f"the line {line!r}", lambda: line in self.said())
         (said,) = [each for each in self.said().split("\n") if line in each]
         self.assertReported(said, "the agent of evil")

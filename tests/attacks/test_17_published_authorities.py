@@ -91,7 +91,7 @@ class EveryPlaceTests(SynchronousTestCase):
             self.publish()
             error = str(self.assertRaises(ConfigurationError, given_authority, *paths, NOW))
             self.assertIn(f"--ca-cert {paths[0]}: ", error)
-            self.assertIn("leave --ca-cert and --ca-key out", error)
+            self.assertIn("omit --ca-cert and --ca-key", error)
             self.patch(published_authorities, "PUBLISHED_AUTHORITIES", PUBLISHED_AUTHORITIES)
 
     def test_kept(self) -> None:
@@ -105,7 +105,7 @@ class EveryPlaceTests(SynchronousTestCase):
             error = str(self.assertRaises(ConfigurationError, own_authority, state, name, NOW))
             self.assertIn(str(state.path / f"{name}.pem"), error)
             self.assertIn("move the file away", error)
-            self.assertIn("a new authority is made", error)
+            self.assertIn("creates a new CA", error)
 
     def test_agent_file(self) -> None:
         """`--ca-cert` of the agent."""

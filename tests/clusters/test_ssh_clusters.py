@@ -15,7 +15,7 @@ from tower.clusters.node import Node
 from tower.errors import Conflict, Invalid, TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.nodes.remembered_nodes import RememberedNodes
-from tower.store.records import KINDS, OF_CLUSTERS
+from tower.store.records import CLUSTER_KINDS, KINDS
 from tower.trust.vault import Vault, VaultError
 
 
@@ -148,4 +148,4 @@ class SSHClustersTests(SynchronousTestCase):
 
     def test_every_kind(self) -> None:
         """Each kind of record is either of a cluster, and goes with it, or known not to be."""
-        self.assertEqual(set(KINDS) - set(OF_CLUSTERS), {"clusters", "settings"})
+        self.assertEqual(set(KINDS) - set(CLUSTER_KINDS), {"clusters", "settings"})

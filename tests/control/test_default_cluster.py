@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.clusters import Clusters
 from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PLACE
+from tower.clusters.ssh_spec_object import NAMES, OPTIONS, SPEC_PATH
 from tower.control.default_cluster import ensure_default_cluster, read_access
 from tower.control.ssh_options import NodeOptions
 from tower.errors import ConfigurationError
@@ -121,7 +121,7 @@ class ReadingTests(SynchronousTestCase):
             self.assertNotIn("spec.", str(error))
         known = {each[0] for each in (*NodeOptions.optParameters, *NodeOptions.optFlags)}
         self.assertEqual(set(OPTIONS.values()) - known, set())
-        fields = {f"{PLACE}.{name}" for name in NAMES.values()} | {"spec.connection.kubeconfig"}
+        fields = {f"{SPEC_PATH}.{name}" for name in NAMES.values()} | {"spec.connection.kubeconfig"}
         self.assertEqual(set(OPTIONS) - fields, set())
 
     def test_bad(self) -> None:

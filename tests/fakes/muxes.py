@@ -70,7 +70,7 @@ class MuxEnd:
     """A mux on a `MemoryWire`.
 
     :ivar incoming: what the peer wanted opened.
-    :ivar draining: see `tower.conch.tunnel.interfaces.Owner`.
+    :ivar draining: see `tower.net.pipes.TunnelOwner`.
     """
 
     draining = False

@@ -30,8 +30,8 @@ from tower.conch.transport.userauth_messages import (
     MSG_USERAUTH_REQUEST,
     MSG_USERAUTH_SUCCESS,
 )
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.pipes import Splice
 from tower.nodes.ssh.client_key import ClientKey
@@ -124,8 +124,8 @@ class NodeServer(Server):
 
     def admit(self) -> None:
         """Let the client in, and say what OpenSSH says then."""
-        self.let_in()
-        self.greeted()
+        self.start_connection()
+        self.handshake_done()
         self.sendPacket(80, NS(b"hostkeys-00@openssh.com") + b"\0" + NS(KEYS[ED25519].blob))
         self.tunnel.open_up("node", "", "", 0.0, Budget(64 << 20), self._decide)
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from tower.conch.connection import mux
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
 from tower.conch.transport.transport import SecureTransport
 from tower.errors import Unauthorized
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
+from tower.v2.userauth import Gatekeeper
 
 HOST_KEY = KeyPair.generate()
 AGENT_KEY = KeyPair.generate()
@@ -33,7 +35,7 @@ class Wire(StringTransport):
         self.loseConnection()
 
 
-class Gate:
+class Gate(Gatekeeper):
     """Lets in what the test says.
 
     :ivar enrolled: pairs of cluster and fingerprint.
@@ -57,13 +59,12 @@ class Gate:
         self.pending.append(verdict)
         return verdict
 
-    def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> Deferred[None]:
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """See Gatekeeper."""
         self.asked.append(("token", cluster, token, fingerprint))
         if self.tokens.get(token) != cluster:
             raise Unauthorized(reason="the token is unknown")
         self.enrolled.add((cluster, fingerprint))
-        return succeed(None)
 
 
 class Ends:
@@ -173,14 +174,14 @@ class Pair(Ends):
             ready.addErrback(lambda failure: None)
 
 
-class Mux:
+class Mux(mux.Mux):
     """Records channel messages."""
 
     def __init__(self) -> None:
         self.got: list[tuple[int, bytes]] = []
 
     def message(self, kind: int, payload: memoryview) -> None:
-        """See tower.conch.connection.global_requests.Mux."""
+        """See tower.conch.connection.mux.Mux."""
         self.got.append((kind, bytes(payload)))
 
 

@@ -13,8 +13,8 @@ from tests.fakes.ssh_pairs import AGENT_KEY, HOST_KEY, Gate
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.pipes import Buffer, Receiver
 from tower.v2.hello import AgentHello

@@ -65,7 +65,7 @@ class OldAuth(SSHService):
     def packetReceived(self, messageNum: int, packet: bytes) -> None:
         """Go on."""
         if messageNum == MSG_USERAUTH_SUCCESS:
-            self._agent.let_in()
+            self._agent.start_connection()
         elif messageNum == MSG_USERAUTH_FAILURE and self.passwords:
             self._ask(b"password", b"\0" + NS(self.passwords.pop(0)))
 
@@ -81,7 +81,7 @@ class OldAgent(Client):
         super().__init__(clock, 0.0, TransportLimits(handshake=1e6))
         self.auth = self.asks = OldAuth(self)
 
-    def mistrust(self, seen: bytes) -> PeerError | None:
+    def host_key_error(self, seen: bytes) -> PeerError | None:
         """Old agents trust everybody."""
         return None
 

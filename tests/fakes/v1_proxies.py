@@ -55,8 +55,8 @@ class _Auth(SSHService):
         proxy.sendPacket(MSG_USERAUTH_BANNER, NS(b"welcome") + NS(b""))
         if proxy.lets_in:
             proxy.sendPacket(MSG_USERAUTH_SUCCESS, b"")
-            proxy.let_in()
-            proxy.greeted()
+            proxy.start_connection()
+            proxy.handshake_done()
         else:
             proxy.sendPacket(MSG_USERAUTH_FAILURE, NS(b"publickey") + b"\0")
 

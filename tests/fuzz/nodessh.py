@@ -16,8 +16,8 @@ from tests.fuzz.engine import Broken, Target
 from tests.fuzz.ssh import LONG, listen
 from tests.fuzz.wire import recorded, records
 from tower.conch.transport.keys import ED25519
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import TowerError
 
 

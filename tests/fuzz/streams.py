@@ -15,7 +15,7 @@ from tests.fuzz.http import LIMIT, Server, check_passed
 from tests.fuzz.messages import CANONICAL, REQUESTS, RESPONSES, WORDS
 from tests.fuzz.mutation import cuts
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import AgentEnd
+from tower.member.apiserver_relay import RequestRelay
 
 #: What differs from answer to answer.
 _REQUEST_ID = re.compile(
@@ -99,7 +99,7 @@ def _asked(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes
                 kit.clock.advance(0)  # requests that came in one piece wait for their turns
             servers += map(_APIServer, kit.tunnel.pipes[len(servers) :])
             busy = sum(server.serve() for server in servers) > 0
-            if not busy and len(kit.gateway.turns):
+            if not busy and len(kit.gateway.round_robin):
                 kit.take_turns()
                 busy = True
     requests = [request for server in servers for request in server.requests]
@@ -120,7 +120,7 @@ def check_user(data: bytes, chance: random.Random) -> None:
 def _passed(pieces: list[bytes]) -> tuple[bytes, bytes, bool]:
     """Return what the agent passes on, its own answer, and whether it is done with the channel."""
     channel, upstream = FakePipe(), FakePipe()
-    AgentEnd(channel, upstream, HeadPolicy(Server).rewrite).start()
+    RequestRelay(channel, upstream, HeadPolicy(Server).rewrite).start()
     for piece in pieces:
         if not channel.lost:
             channel.deliver(piece)

@@ -22,7 +22,8 @@ from tower.member.targets import Targets
 from tower.net.budget import Budget
 from tower.tunnels.targets import Target
 from tower.v2.hello import AgentHello
-from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.v2.known_proxies import KnownProxies
+from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer, DialFailed
 
 

@@ -48,7 +48,7 @@ class HoleTestCase(SynchronousTestCase):
         self.tower.pump()
         self.assertEqual(self.tower.lines, [])
         self.assertEqual((self.tower.endpoint.pending, self.tower.plain.connections), (0, 0))
-        self.assertEqual(len(self.tower.reception._open), 0)
+        self.assertEqual(len(self.tower.acceptor._open), 0)
         for _ in range(11):  # lines of log and conditions are written with a delay
             self.tower.machine.advance(1.0)
         self.assertEqual(len(self.tower.machine.getDelayedCalls()), before)

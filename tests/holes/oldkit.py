@@ -145,9 +145,9 @@ class _Client(OldAgent):
         self._config = config
         self.answer: Deferred[bytes] = Deferred()
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """Send the config."""
-        super().let_in()
+        super().start_connection()
         self.request(CONFIG, self._config).chainDeferred(self.answer)
 
 

@@ -20,7 +20,8 @@ from tower.kube.apiserver import APIServer
 from tower.kube.kubeconfig import KubeAccess
 from tower.member.reconnecting import Backoff, Reconnecting
 from tower.net.budget import Budget
-from tower.tunnels.targets import Address
+from tower.reactor.interfaces import ISocketReactor
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
@@ -116,11 +117,11 @@ class OldWayAgent(MemoryAgent):
         self._proxy = proxy
         found = access or (lambda: KubeAccess(server=SERVER, token="agents-own-token", insecure=True))
         self.member = APIServer(found, service)
-        self.outgoing_v1 = V1Outgoing(proxy.clock, connect=self._connect)
+        self.outgoing_v1 = V1Outgoing(cast(ISocketReactor, proxy.clock), connect=self._connect)
         self.old = V1Uplink(
             proxy.clock,
             cast(Dialer, self),
-            Registrar(self.member, "alpha", token, Address("ks-apiserver", 80)),
+            Registrar(self.member, "alpha", token, ServiceAddress("ks-apiserver", 80)),
             pinned,
             self.outgoing_v1,
             Budget(32 << 20),

@@ -166,7 +166,7 @@ class TunnelTests(OldAgentTestCase):
                     self.assertNotIn(secret, agent.refused or "")
             self.assert_nothing_left(before)
         text = "\n".join(map(eventAsText, events)) + repr(events)
-        self.assertEqual(text.count("was not let in"), 2 * 5)  # as text and in the representation
+        self.assertEqual(text.count("was rejected"), 2 * 5)  # as text and in the representation
         for secret in (self.token, "bearer-word", "YmVhcmVyLXdvcmQ", "c2VjcmV0LWtleQ", "BEGIN PRIVATE"):
             self.assertNotIn(secret, text)
 

@@ -20,7 +20,7 @@ from tower.control.proxy_options import Options
 from tower.options import OptionError
 from tower.options.log_levels import predicate
 from tower.store.records import KINDS
-from tower.trust.serving_certificate import Serving, serving_names
+from tower.trust.serving_certificate import ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 from tower.web.ports.cluster_proxy import PORT_OPEN
 
@@ -97,9 +97,11 @@ class CertificateTests(HoleTestCase):
         self.authority = authority("serving", lifetime=3650 * DAY, now=self.now)
         self.users = authority("users", now=self.now)
 
-    def serving(self, *hosts: str) -> Serving:
+    def serving(self, *hosts: str) -> ServingCertificate:
         """Return what serves under these names."""
-        return Serving(self.state, self.authority, self.users, serving_names(*hosts), lambda: self.now)
+        return ServingCertificate(
+            self.state, self.authority, self.users, serving_names(*hosts), lambda: self.now
+        )
 
     def test_hole_08_a_host_name_as_address(self) -> None:
         """Hole 8: an endpoint with a host name is served like one with an address, and agents come in."""
@@ -229,7 +231,7 @@ class WordTests(HoleTestCase):
             agent = MemoryAgent(self.tower, "beta", "tower-wrong").start()
             self.tower.sweep(1)
         self.addCleanup(agent.service.stopService)
-        self.assertIn("192.0.2.1:4321 was not let in: as 'beta': ", self.lines(events))
+        self.assertIn("192.0.2.1:4321 was rejected: as 'beta': ", self.lines(events))
         self.assertIn("unknown cluster", self.lines(events))
         self.assertNotIn("tower-wrong", self.lines(events))
 

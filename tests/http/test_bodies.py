@@ -31,7 +31,7 @@ class ChunkedBodyTests(SynchronousTestCase):
 
     @given(st.lists(st.binary(min_size=1, max_size=50), max_size=10), st.integers(1, 40))
     def test_whatever_was_written(self, chunks: list[bytes], step: int) -> None:
-        """What a writer writes is read, whatever the step."""
+        """Written bodies are read, at any step size."""
         wire = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
         pieces: list[bytes] = []
         body = ChunkedBody(pieces)
@@ -60,7 +60,7 @@ class ChunkedBodyTests(SynchronousTestCase):
         self.assertEqual(outcomes[0], outcomes[1])
 
     def test_refused(self) -> None:
-        """Whatever two readers could frame in two ways is refused."""
+        """Framing that two parsers could read differently is rejected."""
         for wire in (
             b"\r\n",
             b"x\r\n",

@@ -1,6 +1,6 @@
-"""Heads and bodies of HTTP beside h11 and httptools: what we take, they take, and it means the same.
+"""Heads and bodies of HTTP, compared with h11 and httptools, which accept all that Tower accepts.
 
-What is compared is the fuzzer's; here the inputs are built, so that most of them are good.
+The fuzzer's comparisons; the inputs are constructed here, so that most of them are valid.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def chunked(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Return a line of framing, which may be none, and a body that fits it."""
+    """Return a framing line, possibly empty, and a body that fits it."""
     match draw(st.integers(0, 2)):
         case 0:
             return b"", b""
@@ -62,7 +62,7 @@ class DifferentialTests(SynchronousTestCase):
     def test_requests(
         self, method: bytes, target: bytes, fields: bytes, body: tuple[bytes, bytes], chance: random.Random
     ) -> None:
-        """From the user's bytes to what the API server gets, cut anywhere."""
+        """From the user's bytes to those for the API server, split anywhere."""
         line = b"%b %b HTTP/1.1\r\nHost: tower\r\n%b%b\r\n"
         request = line % (method, b"/clusters/alpha" + target, body[0], fields)
         check_head(request, chance)
@@ -84,7 +84,7 @@ class DifferentialTests(SynchronousTestCase):
     def test_answers(
         self, code: int, fields: bytes, body: tuple[bytes, bytes], chance: random.Random
     ) -> None:
-        """From the API server's bytes to what the user gets, cut anywhere."""
+        """From the API server's bytes to those for the user, split anywhere."""
         answer = b"HTTP/1.1 %d X\r\n%b%b\r\n" % (code, body[0], fields)
         check_response(answer, chance)
         check_answer(answer + (b"" if code in (204, 304) else body[1]), chance)
@@ -92,5 +92,5 @@ class DifferentialTests(SynchronousTestCase):
     @settings(max_examples=200, deadline=None)
     @given(chunked(), st.binary(max_size=20), CHANCES)
     def test_chunks(self, body: bytes, behind: bytes, chance: random.Random) -> None:
-        """Bodies in chunks, and what follows them."""
+        """Chunked bodies, and the bytes after them."""
         check_chunks(body + behind, chance)

@@ -30,12 +30,12 @@ class FieldLineTests(SynchronousTestCase):
             self.assertIsNone(field_lines(block), block)
 
     def test_pairs(self) -> None:
-        """Names and values are told apart at the first separator."""
+        """Names and values are split at the first separator."""
         self.assertEqual(field_pairs([b"A: b:c", b"D:"]), [[b"A", b" b:c"], [b"D", b""]])
         self.assertEqual(field_pairs([b"A: b: c"], b": "), [[b"A", b"b: c"]])
 
     def test_no_pairs(self) -> None:
-        """A line without a name or a separator, or with another character in the name, is no field."""
+        """A line without name or separator, or with another character in the name, is not a field."""
         for line in (b"A", b":", b": b", b"A : b", b" A: b", b"\tA: b", b"A\xff: b", b"(A): b", b"A,B: c"):
             self.assertIsNone(field_pairs([b"C: d", line]), line)
         self.assertIsNone(field_pairs([b"A:b"], b": "))
@@ -46,7 +46,7 @@ class FieldLineTests(SynchronousTestCase):
         )
     )
     def test_one_expression(self, pieces: list[bytes]) -> None:
-        """What is taken is what the grammar of RFC 9112 takes."""
+        """The accepted lines are those of RFC 9112's grammar."""
         block = b"".join(pieces) + b"\r\n\r\n"
         lines = field_lines(block)
         taken = lines is not None and field_pairs(lines) is not None

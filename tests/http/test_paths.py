@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.http.paths import has_dot_segment, leaves_prefix
 
-#: What paths are made of where somebody tries to be read in two ways.
+#: Parts of paths that attempt to be read in two forms.
 PIECES = st.lists(
     st.sampled_from(
         [b"/", b".", b"..", b"a", b";", b"\\", b"?", b"%2e", b"%2E", b"%2f", b"%5C", b"%3b", b"%25", b"2e"]
@@ -22,7 +22,7 @@ PIECES = st.lists(
 
 class DotTests(SynchronousTestCase):
     def test_dots(self) -> None:
-        """A dot segment is one in any spelling, whatever separates it."""
+        """A dot segment is recognized in any spelling, with any separator."""
         for path in (
             *(b"/.", b"/..", b"/./", b"/../", b"/a/./b", b"/a/../b", b"/a/..", b"/..?a"),
             *(b"/%2e", b"/%2E", b"/%2e%2E", b"/.%2e", b"/%2e.", b"/a/%2e%2e/b"),
@@ -33,7 +33,7 @@ class DotTests(SynchronousTestCase):
             self.assertTrue(has_dot_segment(path), path)
 
     def test_no_dots(self) -> None:
-        """Dots elsewhere, and whatever is in a query, are fine."""
+        """Dots elsewhere, and anything in a query, are accepted."""
         for path in (
             *(b"/", b"/a.", b"/.a", b"/..a", b"/a..", b"/...", b"/.../a", b"/a..b", b"/.well-known/a"),
             *(b"/a?/../", b"/a?b=..%2f..", b"/a%2eb", b"/%2ea", b"/a%2f%2fb", b"/a//b", b"/a;b=..c"),
@@ -43,7 +43,7 @@ class DotTests(SynchronousTestCase):
 
     @given(PIECES)
     def test_cleaned(self, pieces: list[bytes]) -> None:
-        """Where none is found, nobody who decodes a path and cleans it makes another of it."""
+        """Without a finding, no server that decodes and cleans the path changes it."""
         target = b"/" + b"".join(pieces)
         if has_dot_segment(target):
             return
@@ -81,13 +81,13 @@ class PrefixTests(SynchronousTestCase):
             self.assertTrue(leaves_prefix(path), path)
 
     def test_stays(self) -> None:
-        """Other paths, and whatever is in a query, are fine."""
+        """Other paths, and anything in a query, are accepted."""
         for path in (b"/", b"/a/", b"/a/b", b"/a%2fb", b"/a?b=//c", b"/a?b=\\", b"/a;/b", b"/a%20b"):
             self.assertFalse(leaves_prefix(path), path)
 
     @given(PIECES)
     def test_stays_below(self, pieces: list[bytes]) -> None:
-        """What is refused nowhere stays below the prefix for whoever decodes and cleans it."""
+        """A path that nothing rejects stays below the prefix for every server that decodes and cleans it."""
         target = b"/" + b"".join(pieces)
         if has_dot_segment(target) or leaves_prefix(target):
             return

@@ -65,7 +65,7 @@ class LineTests(SynchronousTestCase):
         self.refused(b"OPTIONS * HTTP/1.1")
 
     def test_connect(self) -> None:
-        """CONNECT, whose answer is framed in another way, is refused in any form."""
+        """CONNECT, whose response is framed differently, is rejected in any form."""
         self.refused(b"CONNECT tower:443 HTTP/1.1")
         self.refused(b"CONNECT /api HTTP/1.1")
         self.refused(b"CONNECT /api HTTP/1.0")
@@ -99,7 +99,7 @@ class LineTests(SynchronousTestCase):
             self.refused(b"GET /a%cb HTTP/1.1" % byte)
 
     def test_dot_segments(self) -> None:
-        """Dot segments are refused in any spelling, whatever separates them."""
+        """Dot segments are rejected in any spelling, with any separator."""
         for path in (
             b"/.",
             b"/..",
@@ -183,7 +183,7 @@ class FieldTests(SynchronousTestCase):
             self.refused(value)
 
     def test_control_bytes(self) -> None:
-        """NUL and its like are nowhere."""
+        """NUL and other control characters are rejected everywhere."""
         for byte in (0, 1, 8, 0x0B, 0x0C, 0x1F, 0x7F):
             self.refused(b"A: b%cc" % byte)
             self.refused(b"A%c: b" % byte)
@@ -256,7 +256,7 @@ class FieldTests(SynchronousTestCase):
         self.assertEqual((read.body, read.framing), (CHUNKED, b"Transfer-Encoding: chunked\r\n"))
 
     def test_http10(self) -> None:
-        """HTTP/1.0 may lack a Host, and knows no chunks and no upgrade."""
+        """HTTP/1.0 may lack a Host, and has no chunks and no upgrade."""
         line = b"GET / HTTP/1.0"
         self.assertEqual(HeadReader().read(head(line=line, host=False))[3].host, b"")
         for lines in ((b"Transfer-Encoding: chunked",), (b"Connection: upgrade", b"Upgrade: a")):
@@ -293,7 +293,7 @@ class FieldTests(SynchronousTestCase):
         self.refused(b'Connection: "a"')
 
     def test_upgrade(self) -> None:
-        """An upgrade is asked for by both fields, and to one protocol."""
+        """An upgrade needs both fields, and one protocol."""
         self.assertEqual(fields(b"Connection: Upgrade", b"Upgrade: SPDY/3.1").upgrade, b"SPDY/3.1")
         self.assertEqual(fields(b"Upgrade: websocket").upgrade, b"")
         self.assertEqual(fields(b"Connection: upgrade").upgrade, b"")
@@ -317,7 +317,7 @@ class FieldTests(SynchronousTestCase):
         self.assertEqual(fields(b"X-Remotely: a", b"Impersonator: b").foreign, b"")
 
     def test_bearer(self) -> None:
-        """The token is found and not passed on; other schemes are no token."""
+        """The token is found and not forwarded; other schemes are not tokens."""
         read = fields(b"authorization: bearer  abc ")
         self.assertEqual(read.bearer, b"abc")
         self.assertNotIn(b"abc", read.onward)
@@ -342,7 +342,7 @@ class FieldTests(SynchronousTestCase):
             self.refused(b"Sec-WebSocket-Protocol: a, " + prefix + encoded, code=401)
         capitals = fields(b"Sec-WebSocket-Protocol: a, " + prefix.upper() + b"YWJj")
         self.assertEqual((capitals.bearer, b"BEARER" in capitals.onward), (b"abc", False))
-        self.assertEqual(capitals.as_they_came(bearer=False), b"Host: tower\r\nSec-WebSocket-Protocol: a\r\n")
+        self.assertEqual(capitals.end_to_end(bearer=False), b"Host: tower\r\nSec-WebSocket-Protocol: a\r\n")
         for strange in (b"x" + prefix + b"YWJj", prefix[:-1], prefix[:-1] + b"/YWJj"):
             self.refused(b"Sec-WebSocket-Protocol: a, " + strange, code=401)
         self.assertEqual(
@@ -350,7 +350,7 @@ class FieldTests(SynchronousTestCase):
         )
 
     def test_forwarding(self) -> None:
-        """What the user says about forwarding stays here."""
+        """Forwarding fields of the client are dropped."""
         read = fields(
             b"X-Forwarded-For: 1",
             b"X-Forwarded-Proto: http",
@@ -360,7 +360,7 @@ class FieldTests(SynchronousTestCase):
         )
         self.assertEqual(read.onward, b"Host: tower\r\nVia: 1.1 a\r\n")
 
-    def test_as_they_came(self) -> None:
+    def test_end_to_end(self) -> None:
         """All fields but the connection's own are kept in their order, whatever they claim."""
         kept = (
             *(b"Host: tower", b"X-Forwarded-For: 192.0.2.1", b"Cookie: a=b", b"Cookie: c", b"Via: 1.0 x"),
@@ -381,7 +381,7 @@ class FieldTests(SynchronousTestCase):
         lines = [line for pair in zip_longest(kept, dropped) for line in pair if line and line != kept[0]]
         for bearer in (True, False):
             self.assertEqual(
-                fields(*lines).as_they_came(bearer=bearer), b"".join(line + b"\r\n" for line in kept)
+                fields(*lines).end_to_end(bearer=bearer), b"".join(line + b"\r\n" for line in kept)
             )
 
     def test_bearer_is_taken_out(self) -> None:
@@ -393,9 +393,9 @@ class FieldTests(SynchronousTestCase):
             ((carrier + b",  v4",), b"Host: tower\r\nSec-WebSocket-Protocol: v4\r\n"),
             ((carrier, b"Sec-WebSocket-Protocol: v4"), b"Host: tower\r\nSec-WebSocket-Protocol: v4\r\n"),
         ):
-            self.assertEqual(fields(*lines).as_they_came(bearer=False), kept)
+            self.assertEqual(fields(*lines).end_to_end(bearer=False), kept)
             self.assertEqual(
-                fields(*lines).as_they_came(bearer=True),
+                fields(*lines).end_to_end(bearer=True),
                 b"".join(line + b"\r\n" for line in (b"Host: tower", *lines)),
             )
 
@@ -416,7 +416,7 @@ class ReaderTests(SynchronousTestCase):
         self.assertIsNot(reader.read(head(b"A: c"))[3], first)
 
     def test_version_counts_each_time(self) -> None:
-        """Fields that are good for HTTP/1.1 are judged anew for HTTP/1.0, and the other way."""
+        """Fields that are valid for HTTP/1.1 are checked again for HTTP/1.0, and vice versa."""
         reader = HeadReader()
         reader.read(head(b"Transfer-Encoding: chunked"))
         with self.assertRaises(BadHead):
@@ -426,7 +426,7 @@ class ReaderTests(SynchronousTestCase):
             reader.read(b"GET / HTTP/1.1\r\n\r\n")
 
     def test_bad_fields_are_not_remembered(self) -> None:
-        """What was refused is refused again."""
+        """Rejected fields are rejected again."""
         reader = HeadReader()
         for _ in range(2):
             with self.assertRaises(BadHead):
@@ -456,7 +456,7 @@ class ReaderTests(SynchronousTestCase):
 
     @given(st.binary(max_size=200))
     def test_anything(self, data: bytes) -> None:
-        """Whatever comes, it is read or refused."""
+        """Any input is parsed or rejected."""
         try:
             HeadReader().read(b"GET / HTTP/1.1\r\n" + data + b"\r\n\r\n")
         except BadHead:

@@ -19,7 +19,7 @@ class PlainTests(SynchronousTestCase):
     """Heads that need no change."""
 
     def test_plain(self) -> None:
-        """Status and length are found, whatever stands around them."""
+        """Status and length are found among any other fields."""
         for lines, groups in (
             ((b"Content-Length: 5",), (b"200", b"5")),
             ((b"Date: x", b"content-length: 5", b"X-A: b"), (b"200", b"5")),
@@ -33,7 +33,7 @@ class PlainTests(SynchronousTestCase):
             self.assertEqual(match.end(), len(head(*lines)))
 
     def test_not_plain(self) -> None:
-        """Whatever needs a look, or is no head, is not plain."""
+        """Anything that needs parsing, or is not a head, is not plain."""
         for wire in (
             head(),
             head(b"Content-Length: 1", b"Content-Length: 1"),
@@ -84,7 +84,7 @@ class PlainTests(SynchronousTestCase):
         )
     )
     def test_same_verdict(self, lines: list[bytes]) -> None:
-        """What is plain is read the same way by the careful reader."""
+        """The full parser reads a plain head in the same sense."""
         wire = head(*lines)
         match = PLAIN.match(wire)
         if match is None:
@@ -98,7 +98,7 @@ class ResponseHeadTests(SynchronousTestCase):
     """Heads that are looked at."""
 
     def test_framing(self) -> None:
-        """Where the body ends depends on the status, the request and the fields."""
+        """The end of the body depends on status, request and fields."""
         for wire, bodiless, body in (
             (head(b"Content-Length: 5"), False, 5),
             (head(b"Content-Length: 5"), True, 0),
@@ -112,7 +112,7 @@ class ResponseHeadTests(SynchronousTestCase):
             self.assertEqual(ResponseHead(wire, bodiless=bodiless).body, body, wire)
 
     def test_refused(self) -> None:
-        """What could be framed in two ways is refused, even where no body may be."""
+        """Ambiguous framing is rejected, even where no body is allowed."""
         for bodiless in (False, True):
             for lines in (
                 (b"Content-Length: 1", b"Content-Length: 1"),
@@ -147,7 +147,7 @@ class ResponseHeadTests(SynchronousTestCase):
         )
 
     def test_close(self) -> None:
-        """HTTP/1.0 closes unless it says otherwise, HTTP/1.1 the other way."""
+        """HTTP/1.0 closes by default, HTTP/1.1 does not."""
         for status, lines, close in (
             (b"HTTP/1.1 200 OK", (), False),
             (b"HTTP/1.1 200 OK", (b"Connection: Close",), True),
@@ -182,7 +182,7 @@ class ResponseHeadTests(SynchronousTestCase):
             self.assertEqual(rewritten_location(location, b"/p", b"tower"), expected)
 
     def test_location_of_the_api_server(self) -> None:
-        """What leads to the API server by its own name, which users cannot reach, leads there through us."""
+        """A URL with the API server's own name, which users cannot reach, is rewritten to ours."""
         for location, expected in (
             (b"https://api:6443/a?b", b"/p/a?b"),
             (b"HTTPS://API:6443", b"/p/"),

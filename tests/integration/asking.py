@@ -11,7 +11,7 @@ from tests.integration.programs import PATIENCE
 
 
 class Asking:
-    """A request of somebody to the cluster of the hostile agent, in the background.
+    """A user's request to the cluster of the hostile agent, in the background.
 
     :ivar status: of the answer, 0 while there is none, -1 when the connection was cut.
     """
@@ -43,7 +43,7 @@ class Asking:
         return self.status
 
     def close(self) -> None:
-        """Go away."""
+        """Disconnect."""
         with contextlib.suppress(OSError):
             if self._connection.sock is not None:
                 self._connection.sock.shutdown(socket.SHUT_RDWR)

@@ -91,5 +91,5 @@ class Backend:
             connection.close()
 
     def close_idle(self) -> None:
-        """Have it close every connection that waits for a request."""
+        """Close every connection that waits for a request."""
         self.report("/close-idle")

@@ -1,4 +1,4 @@
-"""Sockets of Tower's connections in this process: a connection is gone at once, its socket a little later."""
+"""Sockets of Tower's connections in this process: each is closed shortly after its connection is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ reactor: Any = _reactor
 
 
 async def sockets_closed() -> None:
-    """Wait until the last one is closed: when its peer, or else `tower.net.lingering_close.LINGER`, has ended it.
+    """Wait until the last one is closed, by its peer or after `tower.net.lingering_close.LINGER`.
 
     Make it the first cleanup of a test, which is the last to run.
     """

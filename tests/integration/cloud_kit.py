@@ -1,4 +1,4 @@
-"""Clouds' stand-ins on loopback, and a node with a real sshd that has whatever keys the cloud gives it."""
+"""Fake cloud servers on loopback, and a node with a real sshd that accepts the cloud's keys."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ MIB = 1 << 20
 
 
 class Speaker(Protocol):
-    """Says something that is no HTTP to whoever connects; nothing, and it keeps silent."""
+    """Sends each client something that is not HTTP, or nothing at all."""
 
     def __init__(self, words: bytes) -> None:
         self._words = words
 
     def connectionMade(self) -> None:
-        """Say it."""
+        """Send it."""
         if self._words and self.transport is not None:
             self.transport.write(self._words)
             self.transport.loseConnection()
@@ -71,7 +71,7 @@ class Service:
         self._listen(Site(resource))
 
     def speak(self, words: bytes) -> None:
-        """Say *words* to whoever connects; see `Speaker`."""
+        """Send *words* to every client; see `Speaker`."""
         self._listen(Factory.forProtocol(lambda: Speaker(words)))
 
     def _listen(self, factory: Any) -> None:
@@ -95,10 +95,10 @@ class Service:
 
 
 class CloudNodeTestCase(TestCase):
-    """A service for a stand-in, one sshd, and two keys: one that it knows, one that the cloud will bring.
+    """A service for a fake cloud, one sshd, and two keys: one authorized now, one that the cloud adds later.
 
-    :ivar known: file of the key that the node lets in.
-    :ivar fresh: file of the key that nobody knows yet.
+    :ivar known: file of the key that the node accepts.
+    :ivar fresh: file of the key that is not authorized yet.
     :ivar fresh_line: the public half of *fresh*.
     """
 
@@ -121,7 +121,7 @@ class CloudNodeTestCase(TestCase):
         self.addCleanup(lambda: Deferred.fromCoroutine(self.service.stop()))
 
     async def lets_in(self, key: Path) -> bool:
-        """Log in by a tunnel of Tower's; tell whether that worked."""
+        """Log in through one of Tower's tunnels; return whether that worked."""
         login = NodeLogin(self.node.user, lambda: ClientKey.load(key), AnyHostKey())
         node = Node(self.node.host, self.node.port)
         tunnel = NodeTunnel(reactor, reactor, node, login, Budget(MIB), epoch=time.time)
@@ -145,7 +145,7 @@ class CloudNodeTestCase(TestCase):
         return make
 
     def hasten(self) -> None:
-        """Have sessions wait no longer than they were to: from now on nobody answers them as they want."""
+        """Skip the remaining waits of sessions: from now on no server answers as they want."""
         for session, limits in self._sessions:
             for name, value in limits.items():
                 setattr(session, f"_{name}", value)

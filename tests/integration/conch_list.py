@@ -1,7 +1,7 @@
-"""A tunneler with two hundred nodes (`tests.integration.conch_nodes`), and what it costs.
+"""Cost of a tunneler with two hundred nodes (`tests.integration.conch_nodes`).
 
-Run as ``python -m … PORT``; says what it found as one JSON object.  The tunneler's clock goes faster than
-time does, so that its minutes pass; what SSH and health checks wait for takes as long as ever.
+Run as ``python -m … PORT``; prints its findings as one JSON object.  The tunneler's clock runs faster than
+real time, so that its minutes pass; the waits of SSH and of health checks are in real time.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class FastClock:
 
 
 class Fleet:
-    """What there is.
+    """The listed nodes and the results of their health checks.
 
-    :ivar nodes: what is listed.
+    :ivar nodes: the listed nodes.
     :ivar checks: good answers of kubelets, by the address of the node.
     """
 
@@ -139,7 +139,7 @@ class Fleet:
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
-        raise AssertionError("the kernel does not say")
+        raise AssertionError("no such value in /proc/self/status")
 
 
 async def scenario(reactor: Any, port: int) -> None:
@@ -158,7 +158,7 @@ async def scenario(reactor: Any, port: int) -> None:
     found["open_cpu_s"] = time.process_time() - used
     found["memory_per_node"] = (await fleet.memory() - before) / (ALL - FEW)
 
-    await fleet.pause(HEALTH_PERIOD / FASTER - (time.monotonic() - began))  # the first round found nobody
+    await fleet.pause(HEALTH_PERIOD / FASTER - (time.monotonic() - began))  # the first round found no kubelet
     fleet.checks.clear()
     used, began = time.process_time(), time.monotonic()
     await fleet.checked(ROUNDS)

@@ -1,6 +1,6 @@
-"""Many nodes in one process, each at an address of its own: SSH servers that let everybody in.
+"""Many nodes in one process, each at its own address: SSH servers that accept every client.
 
-Whatever is dialled through them is a kubelet's health page.  Run as ``python -m … PORT COUNT``; it says
+Every dial through them reaches a kubelet's health page.  Run as ``python -m … PORT COUNT``; it prints
 ``ready`` when all listen.
 """
 
@@ -15,8 +15,8 @@ from tests.fakes.ssh_node import FarNode, NodeServer
 from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import ED25519
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.connection import Connection
 from tower.net.listening import listen
 from tower.net.pipes import Receiver
@@ -31,7 +31,7 @@ def address(number: int) -> str:
 
 
 class Kubelet:
-    """The receiver of a channel that somebody dialled."""
+    """The receiver of a dialled channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -1,4 +1,4 @@
-"""What happens to nodes all the while: one dies, one hangs, the list changes, the key is replaced."""
+"""Continuous changes to nodes: one dies, one hangs, the list changes, the key is replaced."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Disturbance:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave every node up and listed; raise what went wrong meanwhile."""
+        """Leave every node up and listed; raise any error of the meantime."""
         self._over.set()
         self._thread.join(60)
         if self._failure is not None:

@@ -1,4 +1,4 @@
-"""Exchanges of marked bytes by many people at once, some of whom break off in the middle."""
+"""Exchanges of marked bytes by many users at once; some users break off in the middle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _GONE = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)
 
 
 class BrokenOff(Exception):
-    """The exchange ends here, because it was to be broken off."""
+    """The exchange ended on purpose, at the chosen byte."""
 
 
 class Somebody:
-    """One of many who exchange bytes with the backend, one exchange after the other.
+    """One of many clients; each does one exchange with the backend after the other.
 
     :param person: has a credential for *cluster*.
     :param first: number of the first exchange.
@@ -50,7 +50,7 @@ class Somebody:
         self.seen: Counter[str] = Counter()
 
     async def run(self, count: int) -> None:
-        """Have so many exchanges; what strays, or breaks off by itself, is raised."""
+        """Do *count* exchanges; raise stray bytes and unexpected ends."""
         try:
             for _ in range(count):
                 await asyncio.wait_for(self._exchange(), PATIENCE)
@@ -105,9 +105,9 @@ class Somebody:
     # HTTP
 
     async def _request(self, kind: str, size: int, until: int | None) -> None:
-        """Send a body, if any, and read an answer; one of the three is broken off if *until* says so.
+        """Send a body, if any, and read an answer; if *until* is given, one of the three is broken off there.
 
-        The one who breaks off may be the backend, too.
+        The backend may be the side that breaks off.
         """
         chance = self._random
         chunked = chance.random() < 0.5

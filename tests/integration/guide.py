@@ -1,4 +1,4 @@
-"""The commands of a page of the documentation, to be run as they stand there."""
+"""The commands of a page of the documentation, run unchanged."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ PATIENCE = 200.0  # s for the commands below one heading
 
 
 class Guide:
-    """One page.  Its indented blocks are commands for ``sh``; those above its first heading go before all.
-    What stands between fences is only to be looked at.
+    """One page.  Its indented blocks are commands for ``sh``; those above its first heading run first.
+    Fenced blocks are not run.
 
     :param folder: where the commands run.
-    :param environment: what they find there, beside what the page sets.
-    :param names: what stands for what; longer names go first.
+    :param environment: of the commands, in addition to the variables that the page sets.
+    :param names: replacements in the commands; longer names are replaced first.
     :ivar blocks: the commands below each heading that has some.
     """
 
@@ -48,7 +48,7 @@ class Guide:
         self._prelude = "".join(self.blocks.pop("", []))
 
     def command(self, heading: str, number: int = 0) -> str:
-        """Return a block below a heading, as it is to be run."""
+        """Return a block below a heading, with the names replaced."""
         text = self.blocks[heading][number]
         for name, value in self._names:
             text = text.replace(name, value)
@@ -57,7 +57,7 @@ class Guide:
     def run(self, heading: str, number: int = 0) -> str:
         """Run a block; return what it writes to standard output.
 
-        :raise AssertionError: it fails; the text says what it says.
+        :raise AssertionError: it fails; the text includes its output.
         """
         text = self.command(heading, number)
         argv = ["sh", "-e", "-c", self._prelude_here() + text]

@@ -1,4 +1,4 @@
-"""A whole Tower of real processes on loopback: proxy, agents, and people with their kubeconfigs."""
+"""A whole Tower of real processes on loopback: proxy, agents, and users with their kubeconfigs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.ports import free_port, free_ports
 from tests.integration.programs import LOOPBACK, PATIENCE, Program, is_ready, run, script, wait_for
 
 KEEPALIVE = 2.0  # s; short, so that losses show soon
-PATIENT = "--keepalive=60s"  # where silence is not what the test is about, whoever is slow to speak
+PATIENT = "--keepalive=60s"  # for tests that are not about silence: a slow peer is kept
 
 
 class Tower:
@@ -63,7 +63,7 @@ class Tower:
         wait_for("the proxy's health page", self.healthy)
 
     def healthy(self) -> bool:
-        """Say whether the proxy answers on its plain port."""
+        """Return whether the proxy answers on its plain port."""
         if not self.proxy.running():
             raise AssertionError(f"the proxy ended: {self.proxy.tail()}")
         return is_ready(self.port, "/health", self.host)
@@ -117,7 +117,7 @@ class Tower:
         return made
 
     def kubeconfig(self, cluster: str, user: str, *options: str) -> Path:
-        """Have a kubeconfig issued; return its path."""
+        """Issue a kubeconfig; return its path."""
         text = self.tower("kubeconfig", cluster, "--user", user, *options)
         descriptor, name = tempfile.mkstemp(
             suffix=".kubeconfig", prefix=f"{user}-{cluster}-", dir=self.folder
@@ -127,7 +127,7 @@ class Tower:
         return Path(name)
 
     def person(self, cluster: str, user: str, *options: str) -> Person:
-        """Return somebody with a kubeconfig of their own for a cluster."""
+        """Return a user with their own kubeconfig for a cluster."""
         return Person(self.kubeconfig(cluster, user, *options))
 
     def admin(self) -> Person:
@@ -177,7 +177,7 @@ class Agent:
         self.program = Program(self.name, self.argv, self._folder)
 
     def ready(self) -> bool:
-        """Say whether the agent's tunnel is up, by its own health page."""
+        """Return whether the agent's health page reports that its tunnel is up."""
         if not self.program.running():
             raise AssertionError(f"{self.name} ended: {self.program.tail()}")
         return is_ready(self.health_port)

@@ -1,4 +1,4 @@
-"""A proxy with a hostile agent, and users of another cluster beside it."""
+"""A proxy with a hostile agent, and users of another cluster on the same proxy."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tower.conch.transport.keys import KeyPair
 
 
 class Bench:
-    """One proxy for many of these tests: what was done to it before may not matter.
+    """One proxy for many of these tests: they must not depend on each other.
 
-    :param options: of the proxy, beside the usual.
+    :param options: of the proxy, in addition to the usual.
     :ivar neighbour: has a credential for the cluster `good`, whose agent behaves.
     :ivar victim: has one for `evil`, whose agent is the test.
     """
@@ -79,16 +79,16 @@ def bench(*options: str) -> Bench:
 
 
 class HostileAgentTestCase(SynchronousTestCase):
-    """What the tests here have in common.
+    """Base of the tests with a hostile agent.
 
-    :cvar options: of the proxy.  It has patience, so that an agent is dropped for what it says, and not
-        because this process, or the proxy itself, was slow for a while.
+    :cvar options: of the proxy.  Its keepalive is long, so that it drops an agent only because of the agent's
+    messages, not because this process or the proxy was slow for a while.
     """
 
     options: tuple[str, ...] = (harness.PATIENT,)
 
     def setUp(self) -> None:
-        """Begin to watch: nobody else may notice, and the proxy may not grow."""
+        """Start to watch: other users must not notice, and the proxy must not grow."""
         self.bench = bench(*self.options)
         self.proxy = self.bench.tower.proxy
         self.before = len(self.proxy.output())
@@ -111,16 +111,16 @@ class HostileAgentTestCase(SynchronousTestCase):
         return str(address)
 
     def said(self) -> str:
-        """Return what the proxy has said since the test began."""
+        """Return the proxy's log since the test began."""
         return self.proxy.output()[self.before :]
 
     def assertDropped(self, peer: RawPeer, reason: str, what: str = "", *, known: bool = True) -> None:
-        """The proxy closes the connection, and its log says about it what *reason*, a pattern, says."""
+        """The proxy closes the connection, and its log line about it matches *reason*, a pattern."""
         host, port = peer.socket.getsockname()
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()
-        line = f"agent of evil at {host}:{port} is gone: " if known else f"{host}:{port} was not let in: "
+        line = f"agent of evil at {host}:{port} disconnected: " if known else f"{host}:{port} was rejected: "
         wait_for(f"the line {line!r}{reason}", lambda: line in self.said())
         said = re.findall(re.escape(line) + ".*", self.said())[0]
         self.assertRegex(said, reason, what)

@@ -91,10 +91,10 @@ def bench(keepalive: str) -> Bench:
 
 
 class HostileProxyTestCase(SynchronousTestCase):
-    """What the tests here have in common.
+    """Base of the tests with a hostile proxy.
 
-    :cvar keepalive: of the agent.  It has patience, so that a proxy is dropped for what it says, and not
-        because this process, or the agent itself, was slow for a while.
+    :cvar keepalive: of the agent.  It is long, so that the agent drops a proxy only because of the proxy's
+    messages, not because this process or the agent was slow for a while.
     """
 
     keepalive = PATIENT
@@ -126,7 +126,7 @@ class HostileProxyTestCase(SynchronousTestCase):
                 peer = self.bench.proxy.accept()
                 peer.authenticate()
             except (Gone, ConnectionError):
-                continue  # it had given up this one while nobody took it
+                continue  # the agent had given this one up before it was accepted
             self.addCleanup(peer.close)
             return peer
 
@@ -146,11 +146,11 @@ class HostileProxyTestCase(SynchronousTestCase):
         self.assertIn(b"HTTP/1.1 200 OK\r\n", peer.next(DATA))
 
     def said(self) -> str:
-        """Return what the agent has said since the test began."""
+        """Return the agent's log since the test began."""
         return self.agent.output()[self.before :]
 
     def assertDropped(self, peer: RawPeer, reason: str, what: str = "", *, known: bool = True) -> None:
-        """The agent closes the connection, and its log says about it what *reason*, a pattern, says."""
+        """The agent closes the connection, and its log line about it matches *reason*, a pattern."""
         with contextlib.suppress(Gone):
             peer.end()
         peer.close()

@@ -1,17 +1,17 @@
-"""Bytes that say whose they are, in every part: nothing of another's can hide among them."""
+"""Bytes that name their owner in every part: bytes of another owner cannot hide among them."""
 
 from __future__ import annotations
 
-#: Each piece of this size names its owner, its exchange and its place again and again, B.
+#: Each piece of this size repeats its owner, its exchange and its offset, B.
 RECORD = 256
 
 
 class Strayed(AssertionError):
-    """Bytes that belong to somebody else, or to another place."""
+    """Bytes of another owner, or from another offset."""
 
 
 def marked(owner: str, begin: int, end: int) -> bytes:
-    """Return the bytes from *begin* to *end* of what belongs to *owner*, which is endless."""
+    """Return the bytes from *begin* to *end* of the endless stream of *owner*."""
     first, last = begin // RECORD, -(-end // RECORD)
     records = []
     for place in range(first, last):
@@ -22,10 +22,10 @@ def marked(owner: str, begin: int, end: int) -> bytes:
 
 
 class Follower:
-    """Holds bytes that come in any pieces against what they have to be.
+    """Compares bytes, in pieces of any size, with the expected ones.
 
-    :param owner: whose they are: a user, a cluster, an exchange, and the way that they go.
-    :ivar seen: how many have come, B.
+    :param owner: of the bytes: a user, a cluster, an exchange, and the direction.
+    :ivar seen: received so far, B.
     """
 
     def __init__(self, owner: str) -> None:
@@ -33,14 +33,14 @@ class Follower:
         self.seen = 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next piece.
+        """Check the next piece.
 
-        :raise Strayed: it is not what belongs here.
+        :raise Strayed: it is not the expected one.
         """
         end = self.seen + len(data)
         wanted = marked(self.owner, self.seen, end)
         if data != wanted:
             at = next(place for place, (a, b) in enumerate(zip(data, wanted, strict=True)) if a != b)
             got = data[max(0, at - 40) : at + 80]
-            raise Strayed(f"{self.owner}: {got!r} at byte {self.seen + at} in place of its own")
+            raise Strayed(f"{self.owner}: unexpected {got!r} at byte {self.seen + at}")
         self.seen = end

@@ -1,21 +1,21 @@
-"""A backend as a program of its own: it knows whose every byte is, and can be slow on purpose.
+"""A backend as a separate program: it knows the owner of every byte, and can be slow on purpose.
 
 ``markserver.py CERTIFICATE KEY NAME...`` prints one line of JSON, with the ports on which it listens for each
 name of a cluster, and serves until it is ended.
 
-| where | what |
+| path | answer |
 |---|---|
 | ``/marks/OWNER?size=N`` | takes a body that has to be OWNER's, answers with N bytes of OWNER's |
 | the same with ``&cut=M`` | breaks the connection after M bytes of the answer |
 | the same with ``&early`` | answers before it has read the body |
-| the same with ``Upgrade: echo`` | 101, then gives back what comes, which has to be OWNER's |
+| the same with ``Upgrade: echo`` | 101, then echoes, which has to be OWNER's |
 | ``/stored`` | keeps a body and answers with its SHA-256; gives it back, with ``?chunked`` in chunks |
-| ``/echo`` with ``Upgrade: echo`` | 101, then gives back what comes |
+| ``/echo`` with ``Upgrade: echo`` | 101, then echoes |
 | ``/flood``, ``/sink`` | an answer that does not end; a body that is read slowly |
 | ``/ping`` | gives a small body back |
-| ``/report``, ``/close-idle`` | what was seen, as JSON; closes what waits for a request |
-| port ``ping`` | gives back what comes |
-| port ``raw`` | a line with OWNER, then gives back what comes, which has to be OWNER's |
+| ``/report``, ``/close-idle`` | findings so far, as JSON; closes connections that wait for a request |
+| port ``ping`` | echoes |
+| port ``raw`` | a line with OWNER, then echoes, which has to be OWNER's |
 | port ``slow`` | sends without end, and reads slowly |
 
 OWNER is ``USER@CLUSTER/NUMBER``.  The request has to come with that user impersonated, to the ports of that
@@ -41,8 +41,8 @@ PIECE = 32 * 1024  # B
 SLOW_PIECE = 4 * 1024  # B, read each
 SLOW_PAUSE = 0.05  # s
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
-LIMIT = 64 * 1024  # of a head, and about what a connection keeps, B
-KERNEL = 128 * 1024  # what the kernel keeps for who is slow, B: by itself it takes megabytes at once, seldom
+LIMIT = 64 * 1024  # largest head, and the approximate buffer of a connection, B
+KERNEL = 128 * 1024  # kernel buffer of a slow peer, B; the default is megabytes in rare bursts
 
 _MARKS = re.compile(r"/marks/([^?]+)(?:\?(.*))?")
 _GONE = (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError)
@@ -83,7 +83,7 @@ class Request:
 class Backend:
     """Everything that is served.
 
-    :ivar faults: what came to where it does not belong.
+    :ivar faults: requests and bytes that do not belong here.
     :ivar served: exchanges that were begun, by kind.
     :ivar flooded: sent to those who read slowly, B.
     """
@@ -115,7 +115,7 @@ class Backend:
     def _guarded(
         self, serve: Callable[..., Coroutine[Any, Any, None]], name: str
     ) -> Callable[[Reader, Writer], Coroutine[Any, Any, None]]:
-        """Return *serve* for `asyncio.start_server`: peers that go are no news, strayed bytes are kept."""
+        """Return *serve* for `asyncio.start_server`: disconnections are ignored, stray bytes are recorded."""
 
         async def guarded(reader: Reader, writer: Writer) -> None:
             writer.transport.set_write_buffer_limits(LIMIT)
@@ -216,7 +216,7 @@ class Backend:
             follower.feed(data)
 
     async def _send_marks(self, owner: str, options: dict[str, str], writer: Writer) -> None:
-        """Answer with marked bytes, to the end or up to where it is to be cut."""
+        """Answer with marked bytes, to the end or to the chosen cut."""
         size, chunked = int(options["size"]), "chunked" in options
         cut = int(options["cut"]) if "cut" in options else size
         framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % size
@@ -241,7 +241,7 @@ class Backend:
     async def _flooded(self, writer: Writer) -> None:
         self.flooded += PIECE
         await _drained(writer)
-        await asyncio.sleep(0)  # `drain` gives nobody else a turn as long as the kernel takes bytes
+        await asyncio.sleep(0)  # `drain` does not yield to other tasks as long as the kernel takes bytes
 
     # Raw streams
 
@@ -284,14 +284,14 @@ class Backend:
 
 
 async def _drained(writer: Writer) -> None:
-    """Wait as ``drain`` does, which alone tells that the other side has gone only after TLS is over."""
+    """Wait as ``drain`` does, which alone does not notice that the other side closed until TLS is over."""
     if writer.is_closing():
-        raise ConnectionResetError("the other side has gone")
+        raise ConnectionResetError("the other side closed the connection")
     await writer.drain()
 
 
 def _keep_little(writer: Writer) -> None:
-    """Have slow ones go on evenly, in place of a burst of megabytes now and then."""
+    """Make slow peers progress evenly, instead of in rare bursts of megabytes."""
     sock = writer.get_extra_info("socket")
     for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
         sock.setsockopt(socket.SOL_SOCKET, option, KERNEL)

@@ -17,19 +17,19 @@ from tests.integration.programs import Program
 PATIENCE = 1800.0  # s for all operations with one kubectl; each has a limit of its own
 FEWEST = 40  # operations that the oldest kubectl has
 
-# A kubelet answers a stream of a port-forward in one goroutine, and resets it in another when nobody listens
+# A kubelet answers a stream of a port-forward in one goroutine, and resets it in another if nothing listens
 # on the port (k8s.io/cri-streaming, portforward/httpstream.go): neither waits for the other.  On a busy
 # machine the reset may come first, with Tower and without it; kubectl reports that in place of the refusal.
 RACE = ("port-forward to a closed port [spdy]", "error creating forwarding stream", "Stream reset")
 
 
 class Matrix:
-    """One kubectl on one way to a cluster; runs beside others if they are on other clusters.
+    """One kubectl on one path to a cluster; runs concurrently with others if they are on other clusters.
 
     :param folder: for its output.
-    :param member: the cluster, which the way is compared with.
-    :param kubeconfig: names the way, for somebody who may do everything.
-    :param weak: the same for jane of the group team, who has no rights; without it, --as takes her part.
+    :param member: the cluster, reached directly for comparison.
+    :param kubeconfig: of the path, with a user who may do everything.
+    :param weak: the same for jane of the group team, without any rights; without it, --as is used instead.
     :param only: names of the operations to run; all without it.
     """
 
@@ -54,7 +54,7 @@ class Matrix:
         self._program = Program(Path(log).stem, argv, folder)
 
     def start(self) -> None:
-        """Have it run."""
+        """Start it."""
         self._program.start()
 
     def stop(self) -> None:
@@ -62,7 +62,7 @@ class Matrix:
         self._program.stop()
 
     def failed(self) -> list[str]:
-        """Wait for its end and return what did not go well; what has a reason to be skipped is no failure."""
+        """Wait for its end and return the failures; operations skipped for a reason are not failures."""
         return [f"{operation}: {detail}" for operation, detail in self.failures()]
 
     def failures(self) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ LITTLE = 100  # requests; every run of kubectl's operations makes many more
 
 
 def _everything(name: str, subject: dict[str, str]) -> dict[str, Any]:
-    """Return the object that lets somebody do everything in the cluster."""
+    """Return the object that allows a subject everything in the cluster."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
@@ -36,7 +36,7 @@ def _everything(name: str, subject: dict[str, str]) -> dict[str, Any]:
     }
 
 
-# People of the group dev may do everything, as KubeSphere's agents may; jane alone may nothing.
+# Users of the group dev may do everything, as KubeSphere's agents may; jane alone has no rights.
 _DEV = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "dev"}
 _MIGHTY = {"name": "mighty-agent", "namespace": "tower-system"}
 RIGHTS = {
@@ -52,10 +52,10 @@ RIGHTS = {
 
 @dataclass(frozen=True)
 class Access:
-    """One service account's way in.
+    """Credentials of one service account.
 
-    :ivar user: what the API server calls it.
-    :ivar token: what it shows.
+    :ivar user: its name at the API server.
+    :ivar token: its bearer token.
     :ivar token_file: the same in a file.
     :ivar kubeconfig: the same with everything else.
     """
@@ -69,8 +69,8 @@ class Access:
 class Member:
     """A real API server.
 
-    :param folder: for what is written here.
-    :param place: where ``realcluster`` keeps the cluster.
+    :param folder: for its files.
+    :param place: directory in which ``realcluster`` keeps the cluster.
     :ivar admin: kubeconfig of an administrator who does not go through Tower.
     :ivar least: a service account with the rights of ``deploy/agent-rbac.yaml``.
     :ivar mighty: a service account that may do everything, as those of KubeSphere's agents.
@@ -85,19 +85,19 @@ class Member:
         self.admin = place / "admin.kubeconfig"
 
     def prepare(self) -> None:
-        """Create the rights of the agents and of the people."""
+        """Create the rights of the agents and of the users."""
         self.folder.mkdir(exist_ok=True)
         self.kubectl("apply", "-f", str(AGENT_RIGHTS))
         self.kubectl("apply", "-f", "-", stdin=json.dumps(RIGHTS).encode())
         self.least, self.mighty = self._access("tower-agent"), self._access("mighty-agent")
 
     def up(self) -> bool:
-        """Say whether it is ready for `prepare`."""
+        """Return whether it is ready for `prepare`."""
         return (self.place / "info.json").exists()
 
     @property
     def info(self) -> dict[str, Any]:
-        """What ``realcluster`` tells about itself."""
+        """Description of the cluster, as ``realcluster`` prints it."""
         told: dict[str, Any] = json.loads((self.place / "info.json").read_text())
         return told
 
@@ -149,9 +149,9 @@ class Member:
         return (self.place / "audit.log").stat().st_size
 
     def acted(self, access: Access, since: int, own: Container[str] = ()) -> set[str]:
-        """Return the names in which a service account has done something after byte *since* of the audit log.
+        """Return the names as which a service account has done something after byte *since* of the audit log.
 
-        :param own: paths that do not count where it asked for them in its own name.
+        :param own: paths that do not count if it requested them without impersonation.
         :raise AssertionError: it has done next to nothing.
         """
         events = [event for event in self.audit(since) if event["user"]["username"] == access.user]
@@ -164,7 +164,7 @@ class Member:
         }
 
     def _access(self, account: str) -> Access:
-        """Have a token for a service account."""
+        """Create a token for a service account."""
         created = self.kubectl("-n", "tower-system", "create", "token", account, "--duration=24h")
         token = created.strip()
         ca = base64.b64encode(self.ca.read_bytes()).decode()
@@ -203,7 +203,7 @@ class Running:
         self._program = Program("realcluster", argv, folder)
 
     def start(self) -> None:
-        """Build what is not built yet, start, and create the rights of the agents and of the people."""
+        """Build the missing parts, start, and create the rights of the agents and of the users."""
         built = run([sys.executable, str(REALCLUSTER), "build"], timeout=BUILD_PATIENCE)
         if built.returncode:
             raise AssertionError(built.stderr.decode(errors="replace"))

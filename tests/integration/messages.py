@@ -1,8 +1,8 @@
-"""Where the messages of an agent's handshake end, in what was recorded of one direction."""
+"""Ends of the messages of an agent's handshake, in a recording of one direction."""
 
 from __future__ import annotations
 
-TAG = 16  # B, of AES-GCM, which leaves the length of a packet in clear
+TAG = 16  # B, of AES-GCM, which does not encrypt the length of a packet
 NEWKEYS = 21
 
 

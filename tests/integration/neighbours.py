@@ -1,4 +1,4 @@
-"""Somebody who uses a cluster all the time, while something bad is done to another."""
+"""A user who uses a cluster all the time, while another cluster is attacked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.programs import LOOPBACK, Program
 
 PAUSE = 0.01  # s between two requests
 ENOUGH = 5  # requests that have to be answered
-BOUND = 30.0  # s within which each is, on whatever machine
+BOUND = 30.0  # s within which each is, on any machine
 MIB = 2**20
 
 
@@ -107,7 +107,7 @@ class Neighbour:
                 for program in self._before:
                     self._most[program] = max(self._most[program], program.memory())
                 self._ending.wait(PAUSE)
-        except Exception as e:  # noqa: BLE001 - whatever it is, the test has to hear of it
+        except Exception as e:  # noqa: BLE001 - the test has to report any error
             self._trouble = repr(e)
         finally:
             self._ask.close()

@@ -65,7 +65,7 @@ class NodeClusterTestCase(SynchronousTestCase):
         return self.backend.kubeconfig(CLUSTER)
 
     def add(self, *extra: str, nodes: list[Sshd] | None = None) -> Person:
-        """Add the cluster; return jane, who may use it."""
+        """Add the cluster; return jane, a user of it."""
         self.fleet.add_to(self.tower, self.kubeconfig, *extra, nodes=nodes)
         return self.tower.person(CLUSTER, "jane")
 
@@ -85,7 +85,7 @@ class NodeClusterTestCase(SynchronousTestCase):
             self.assertEqual([str(path) for path in files if secret in path.read_bytes()], [])
 
     def secrets(self) -> Iterator[bytes]:
-        """Yield what may stand nowhere: the credentials for the member, and the middle of the private key."""
+        """Yield secrets that must not leak: the member's credentials, and the middle of the private key."""
         yield TOKEN.encode()
         yield base64.b64encode(TOKEN.encode()).rstrip(b"=")[:-1]
         yield from self.fleet.key_file.read_bytes().splitlines()[2:-2]
@@ -100,7 +100,7 @@ class NodeClusterTestCase(SynchronousTestCase):
         return wait_for(f"{kind} to be {wanted}", condition, LISTED, 0.2)["message"]
 
     def node(self, number: int = 0) -> dict[str, object]:
-        """Return what is said of one node."""
+        """Return the status of one node."""
         address = self.fleet.nodes[number].address
         (found,) = [node for node in ssh_status(self.tower)["nodes"] if node["address"] == address]
         return dict(found)
@@ -114,7 +114,7 @@ class NodeClusterTestCase(SynchronousTestCase):
         return sum(node.sessions() for node in self.fleet.nodes)
 
     def refused(self, person: Person, within: float = DIAL) -> Answer:
-        """Ask while there is no way in: a Status comes, in bounded time."""
+        """Send a request while no path to the cluster works: a Status is returned, in bounded time."""
         began = time.monotonic()
         answer = person.get("/ping")
         self.assertLess(time.monotonic() - began, within)
@@ -124,7 +124,7 @@ class NodeClusterTestCase(SynchronousTestCase):
 
 @contextmanager
 def streaming(person: Person) -> Iterator[Callable[[], bool]]:
-    """Hold an upgraded connection open; what it yields says whether bytes still come back."""
+    """Hold an upgraded connection open; yield a function that returns whether it still echoes."""
     connection = person.connect()
     headers = {**person.headers(), "Connection": "Upgrade", "Upgrade": "echo"}
     connection.request("GET", f"{person.prefix}/echo", headers=headers)

@@ -13,20 +13,20 @@ from tests.integration.person import Person
 from tests.integration.programs import wait_for
 from tests.integration.sshd import SSHD, Sshd, write_key
 
-CAME_UP = 60.0  # s for a tunnel to a node that is there, with the next list at the latest
+CAME_UP = 60.0  # s for a tunnel to a running node, with the next list at the latest
 CLUSTER = "beta"
 
 
 class NodeFleet:
-    """Some nodes, none of which has the address that the API server has for them.
+    """Some nodes; their real addresses differ from those at the API server.
 
     :param folder: for the files of all; made if need be.
     :param count: of nodes.
-    :param port: where all of them listen; without it each has a port of its own.
+    :param port: shared by all of them; without it each has its own port.
     :param host_key_types: of each; see `tests.integration.sshd`.
     :param options: settings of each.
     :ivar nodes: the servers.
-    :ivar key_file: private key that all of them let in; the public half is beside it, as of ``ssh-keygen``.
+    :ivar key_file: private key that all of them accept; the public half is in the same directory.
     :ivar known_hosts: what `write_known_hosts` wrote last: all nodes, at first.
     """
 
@@ -91,7 +91,7 @@ class NodeFleet:
         return line
 
     def write_known_hosts(self, nodes: Iterable[Sshd] | None = None) -> None:
-        """Write the file that vouches for these nodes, or for all."""
+        """Write the known_hosts file of these nodes, or of all."""
         lines = [node.known_hosts_line() for node in (self.nodes if nodes is None else nodes)]
         self.known_hosts.write_text("".join(lines))
 
@@ -101,7 +101,7 @@ class NodeFleet:
         """Add them to Tower as a cluster.
 
         :param kubeconfig: names its API server.
-        :param nodes: to list, instead of all; none: somebody else lists them.
+        :param nodes: to list, instead of all; none: they are listed by other means.
         """
         listed = self.nodes if nodes is None else nodes
         tower.tower(
@@ -118,14 +118,14 @@ def addresses(nodes: Iterable[Sshd]) -> str:
 
 
 def look_now(tower: Tower) -> None:
-    """Have the list of nodes looked at, and what is not open tried again, now and not within 15 s."""
-    # What a cluster's record says of its nodes counts at once when it changes; so let it say something else.
+    """List the nodes and retry those that are not open now, instead of within 15 s."""
+    # A change of the nodes in a cluster's record takes effect at once; so make one.
     names = tower.status(CLUSTER)["spec"]["connection"]["ssh"].get("targets", {})
     tower.tower("cluster", "set", CLUSTER, "--target", f"look{len(names)}=127.0.0.1:1")
 
 
 def ssh_status(tower: Tower) -> dict[str, Any]:
-    """Return what the cluster's object says of its nodes."""
+    """Return the cluster object's status of its nodes."""
     told: dict[str, Any] = tower.status(CLUSTER)["status"].get("ssh", {})
     return told
 
@@ -146,7 +146,7 @@ def wait_until_open(tower: Tower, nodes: Iterable[Sshd], timeout: float = CAME_U
 
 
 def wait_until_up(tower: Tower, nodes: Iterable[Sshd], timeout: float = CAME_UP) -> None:
-    """Return once the nodes are these, with a tunnel to each, whatever is behind it."""
+    """Return once the nodes are these, with a tunnel to each, in any state."""
     wanted = {node.address for node in nodes}
 
     def are_up() -> bool:
@@ -157,12 +157,12 @@ def wait_until_up(tower: Tower, nodes: Iterable[Sshd], timeout: float = CAME_UP)
 
 
 def works(person: Person, path: str = "/ping") -> bool:
-    """Say whether a request gets through."""
+    """Return whether a request gets through."""
     return person.get(path).status == 200
 
 
 def message(body: bytes) -> str:
-    """Return what a Status says."""
+    """Return the message of a Status."""
     status = json.loads(body)
     assert status["kind"] == "Status", status
     return str(status["message"])

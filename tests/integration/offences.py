@@ -1,4 +1,4 @@
-"""Single wrong words of a peer, and what the other side says about each when it drops the tunnel."""
+"""Single protocol errors of a peer, and the reason that the other side logs when it drops the tunnel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tower.websocket.frames import TEXT
 MOST = 2**32 - 1
 STREAM = NS(b"stream@tower.kubesphere.io")
 
-#: What a peer does, and the reason that the other side logs.
+#: Action of a peer, and the reason that the other side logs.
 Offence = tuple[Callable[[RawPeer], object], str]
 
 
@@ -45,9 +45,9 @@ def wire(data: bytes) -> Callable[[RawPeer], object]:
 
 
 def shaped(kind: int, size: int, rest: bytes = b"", *, wrong: bool = False) -> Callable[[RawPeer], object]:
-    """Return what sends the head of a frame, made of its first byte, its size and what belongs to the size.
+    """Return a function that sends the head of a frame: its first byte, its size and the rest of the size.
 
-    :param wrong: masked by who may not, or not masked by who has to.
+    :param wrong: masked by the side that must not mask, or not masked by the side that must.
     """
 
     def send(peer: RawPeer) -> None:
@@ -58,7 +58,7 @@ def shaped(kind: int, size: int, rest: bytes = b"", *, wrong: bool = False) -> C
 
 
 def forged(peer: RawPeer) -> None:
-    """Send a packet that somebody changed on its way."""
+    """Send a packet that was changed in transit."""
     packet = bytearray(peer.ssh.sealer.seal(b"\x02" + NS(bytes(100))))
     packet[40] ^= 1
     peer.frame(bytes(packet))
@@ -84,18 +84,18 @@ OFFENCES: dict[str, Offence] = {
     "a close of no channel": (message(CLOSE, number(99)), "message 97 for channel 99"),
     "a request on no channel": (message(REQUEST, number(99), NS(b"x"), 1), "message 98 for channel 99"),
     "an answer on no channel": (message(SUCCESS, number(99)), "message 99 for channel 99"),
-    "a confirmation of nothing": (message(CONFIRM, number(0, 1, MOST, MOST)), "which nobody wants to open"),
-    "a refusal of nothing": (message(REFUSE, number(0, 1), NS(b"no"), NS(b"")), "nobody wants to open"),
+    "a confirmation of nothing": (message(CONFIRM, number(0, 1, MOST, MOST)), "which is not being opened"),
+    "a refusal of nothing": (message(REFUSE, number(0, 1), NS(b"no"), NS(b"")), "which is not being opened"),
     "extended data": (message(EXTENDED, number(0, 1), NS(b"x")), "message 95 for channel 0"),
     "a message of one byte": (message(DATA), "of 1 B|data without a length"),
     "data without a size": (message(DATA, number(1)), "data without a length"),
-    "data that are shorter than they say": (message(DATA, number(1, MOST), b"x"), "data of another length"),
+    "data that are shorter than they say": (message(DATA, number(1, MOST), b"x"), "length differs"),
     "an open of no type": (message(OPEN, number(MOST)), "ends within a string"),
     "an open without numbers": (message(OPEN, STREAM, number(1)), "without its numbers"),
-    "an answer to no global request": (lambda peer: peer.say(b"\x51", b"\x51"), "a reply to no request"),
+    "an answer to no global request": (lambda peer: peer.say(b"\x51", b"\x51"), "a reply without a request"),
     "a global request without a name": (message(80, number(MOST)), "a message is shorter than its fields"),
-    "keys that nobody asked for": (message(21), "message 21 may not come now"),
-    "half a key exchange": (message(30, NS(bytes(32))), "message 30 may not come now"),
+    "keys that nobody asked for": (message(21), "message 21 is not allowed now"),
+    "half a key exchange": (message(30, NS(bytes(32))), "message 30 is not allowed now"),
     "an empty KEXINIT": (message(20), "a message is shorter than its fields"),
     "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
     "reserved bits": (shaped(0xC2, 1), "reserved bits"),
@@ -108,7 +108,7 @@ OFFENCES: dict[str, Offence] = {
     "an unknown control frame": (shaped(0x8F, 1), "control frame"),
 }
 
-#: In place of the first byte of SSH, by whoever it is.
+#: In place of the first byte of SSH, from either side.
 EARLY_OFFENCES: dict[str, Offence] = {
     "a version line without an end": (wire(b"SSH-2.0-" + b"x" * 8000), "no SSH version line"),
     "no version line": (wire(b"\r\n" * 3000), "no SSH version line"),
@@ -120,7 +120,7 @@ EARLY_OFFENCES: dict[str, Offence] = {
     ),
     "a packet of nothing": (wire(b"SSH-2.0-x\r\n" + bytes(64)), "packet length 0"),
     "garbage": (wire(b"SSH-2.0-x\r\n" + bytes((0, 0, 0, 0x4C)) + b"\x7f" * 4096), "127 B of padding"),
-    "something before KEXINIT": (wire(b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x32" + bytes(10)), "may not come now"),
+    "something before KEXINIT": (wire(b"SSH-2.0-x\r\n\0\0\0\x0c\x0a\x32" + bytes(10)), "is not allowed now"),
     "an end": (lambda peer: peer.frame(b"\x03\xe8", CLOSE_FRAME), "closed"),
     "a text frame": (lambda peer: peer.frame(b"hello", TEXT), "frames of kind 1"),
     "a mask where none may be, or none": (shaped(0x82, 2, wrong=True), "a frame is (not )?masked"),

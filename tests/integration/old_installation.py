@@ -75,10 +75,10 @@ def old_objects(ports: dict[str, int]) -> list[dict[str, Any]]:
 class OldInstallation:
     """One API server that is host and member, an old proxy, an old agent of alpha, its KubeSphere.
 
-    The Deployments of the old programs are only objects here; `settle` does what they say.  Users and agents
-    have addresses that lead to the old proxy until they are moved.
+    The Deployments of the old programs are only objects here; `settle` applies them.  The addresses of users
+    and agents point to the old proxy until they are moved.
 
-    :param folder: for what its programs say and have.
+    :param folder: for the output and the files of its programs.
     :ivar ports: for clusters; alpha's is `port`.
     :ivar address: where agents expect the proxy.
     :ivar kubesphere: ``host:port`` of alpha's KubeSphere, once it runs.
@@ -141,7 +141,7 @@ class OldInstallation:
         self._member.remove_namespace(SYSTEM)
 
     def settle(self) -> None:
-        """Start and stop the programs as their Deployments say."""
+        """Start and stop the programs as their Deployments require."""
         for name, program, start in (
             (PROXY, self.proxy.program, self.proxy.start),
             (AGENT, self.agent.program, self.agent.program.start),
@@ -154,17 +154,17 @@ class OldInstallation:
                 program.stop()
 
     def move(self, host: str, port: int) -> None:
-        """Have the addresses lead to another proxy, whose port for agents is *port*."""
+        """Point the addresses to another proxy, which serves agents on *port*."""
         for relay, target in ((self._agents, port), (self._users, self.port)):
             relay.host, relay.target = host, target
             relay.cut()
 
     def move_back(self) -> None:
-        """Have them lead to the old proxy."""
+        """Point them to the old proxy."""
         self.move(LOOPBACK, self.proxy.port)
 
     def user(self) -> Person:
-        """Return somebody with an old kubeconfig for alpha."""
+        """Return a user with an old kubeconfig for alpha."""
         return Person(self.proxy.kubeconfig(self._users.port))
 
     def ask_kubesphere(self, host: str = LOOPBACK) -> int:

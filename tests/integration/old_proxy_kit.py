@@ -30,7 +30,7 @@ ANYBODY = "--insecure-v1-any-host-key"
 
 
 class APIServer:
-    """Says who asks it, over TLS.
+    """Returns the authenticated user, over TLS.
 
     :ivar seen: the ``Authorization`` of each request.
     """
@@ -85,7 +85,7 @@ class APIServer:
 class Listener:
     """A plain TCP service, one thread for each connection.
 
-    :ivar connections: how many there were.
+    :ivar connections: their number so far.
     """
 
     def __init__(self, serve: Any) -> None:
@@ -136,7 +136,7 @@ class OldProxyTestCase(SynchronousTestCase):
     """A member with an API server, and an agent that is not started."""
 
     def setUp(self) -> None:
-        """Have a folder and an API server."""
+        """Make a folder and an API server."""
         self.folder = Path(tempfile.mkdtemp(prefix="tower-test-"))
         self.addCleanup(shutil.rmtree, self.folder, True)
         self.api = APIServer(self.folder)
@@ -144,7 +144,7 @@ class OldProxyTestCase(SynchronousTestCase):
         self.health_port = free_port()
 
     def start_agent(self, url: str, *extra: str, token: str = TOKEN, name: str = CLUSTER) -> Program:
-        """Start the agent; at the end no secret may stand in its log."""
+        """Start the agent; at the end its log must not contain any secret."""
         argv = [
             *(script("twistd"), "-n", "--pidfile=", "tower-agent"),
             f"--name={name}",
@@ -171,7 +171,7 @@ class OldProxyTestCase(SynchronousTestCase):
             self.assertNotIn(secret, said)
 
     def is_ready(self) -> bool:
-        """Say whether the agent's tunnel is up, by its health page."""
+        """Return whether the agent's health page reports that its tunnel is up."""
         return is_ready(self.health_port)
 
     def wait_until_ready(self, *, ready: bool = True) -> None:
@@ -180,5 +180,5 @@ class OldProxyTestCase(SynchronousTestCase):
         wait_for(what, lambda: self.is_ready() is ready)
 
     def wait_for_line(self, pattern: str) -> None:
-        """Return when the agent has said what *pattern* says."""
+        """Return when the agent has logged a line that matches *pattern*."""
         wait_for(f"{pattern!r} of the agent", lambda: re.search(pattern, self.agent.output()) is not None)

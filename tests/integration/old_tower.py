@@ -31,7 +31,7 @@ class OldTower:
     :ivar agents: that were made.
     :ivar bearer: file with the token that the proxy is to show the backend.
     :ivar pair: a client certificate and its key, PEM, and the certificate's DER.
-    :ivar authority: file with the CA of the backend; its certificate and key are beside it.
+    :ivar authority: file with the CA of the backend; its certificate and key are in the same directory.
     """
 
     def __init__(self, folder: Path, *options: str) -> None:
@@ -54,7 +54,7 @@ class OldTower:
 
     @property
     def url(self) -> str:
-        """Where agents come in."""
+        """URL for agents."""
         return f"http://{LOOPBACK}:{self.tower.port}"
 
     def start(self) -> None:
@@ -112,7 +112,7 @@ class OldTower:
         )
 
     def secrets(self) -> set[bytes]:
-        """Return what may stand in no log and on no disk of the proxy, in the forms that it could take."""
+        """Return the secrets, in all their encodings, that must not be in the proxy's logs or on its disk."""
         texts = [*self.tokens.values(), self.bearer.read_text().strip()]
         forms = {
             form(text.encode()) for text in texts for form in (bytes, bytes.hex, base64.b64encode, _decimals)
@@ -141,7 +141,7 @@ def _decimals(data: bytes) -> str:
 
 @functools.cache
 def old_tower() -> OldTower:
-    """Return the one that the tests of this run share, which ends with the process."""
+    """Return the instance that the tests of this run share, which ends with the process."""
     made = OldTower(Path(tempfile.mkdtemp(prefix="tower-old-")), harness.PATIENT)
     owner = os.getpid()
     atexit.register(lambda: made.stop() if os.getpid() == owner else None)

@@ -13,7 +13,7 @@ from tower.net.tls.session import TLSEnded, TLSSession
 class Reading:
     """A request whose answer is read up to the end of the connection, in the background.
 
-    :ivar was_cut: whether that end was none.
+    :ivar was_cut: whether the connection ended without a proper end.
     """
 
     def __init__(self, person: Person) -> None:
@@ -35,13 +35,13 @@ class Reading:
             self._socket.close()
 
     def all(self) -> bytes:
-        """Wait for the end, and return what came before."""
+        """Wait for the end, and return everything received before."""
         self._thread.join(20)
         return self._got
 
 
 class HalfClosing:
-    """A user who can end his side of TLS and read on, which Python's sockets cannot."""
+    """A user who can end one side of TLS and read on, which Python's sockets cannot."""
 
     def __init__(self, person: Person) -> None:
         self._socket = socket.create_connection((person.host, person.port), 20)
@@ -63,7 +63,7 @@ class HalfClosing:
         self._socket.sendall(self._session.encrypt(data))
 
     def end(self) -> None:
-        """Say that this was all (close_notify)."""
+        """End our side (close_notify)."""
         self._socket.sendall(self._session.end())
 
     def until(self, mark: bytes) -> None:
@@ -78,12 +78,12 @@ class HalfClosing:
         self._got += self._buffer[:count]
 
     def rest(self) -> bytes:
-        """Return what comes up to the end."""
+        """Return everything up to the end."""
         with contextlib.suppress(TLSEnded):
             while True:
                 self._read()
         return self._got
 
     def close(self) -> None:
-        """Go away."""
+        """Disconnect."""
         self._socket.close()

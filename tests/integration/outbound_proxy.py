@@ -1,4 +1,4 @@
-"""An HTTP proxy as a process of its own, and the name that only it resolves."""
+"""An HTTP proxy as a separate process, and the name that only it resolves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody with a kubeconfig, who speaks HTTP by hand where kubectl would hide what is tested."""
+"""A user with a kubeconfig, and HTTP by hand: kubectl would hide the behaviour under test."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Person:
     """One user of one kubeconfig.
 
     :ivar host: of the server in it; with `port` and `prefix` the parts of its URL.
-    :ivar ca: the certificates that vouch for the server, PEM.
+    :ivar ca: the certificates that verify the server, PEM.
     """
 
     def __init__(self, kubeconfig: Path) -> None:
@@ -45,7 +45,7 @@ class Person:
         self.tls = self.new_tls()
 
     def new_tls(self) -> ssl.SSLContext:
-        """Return a new TLS context with this person's certificate and no sessions."""
+        """Return a new TLS context with this user's certificate and no sessions."""
         context = ssl.create_default_context(cadata=self.ca)
         if "client-certificate-data" in self._user:
             with tempfile.NamedTemporaryFile(suffix=".pem") as both:
@@ -56,7 +56,7 @@ class Person:
         return context
 
     def headers(self) -> dict[str, str]:
-        """Return the headers that carry this person's credential, if it is a token."""
+        """Return the headers that carry this user's credential, if it is a token."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
     def connect(
@@ -87,7 +87,7 @@ class Person:
         return connection.getresponse()
 
     def get(self, path: str, port: int | None = None, **headers: str) -> Answer:
-        """Get *path* below the kubeconfig's server URL, on a connection of its own."""
+        """Get *path* below the kubeconfig's server URL, on a new connection."""
         return self.request("GET", self.prefix + path, port=port, headers=headers)
 
     def request(
@@ -99,7 +99,7 @@ class Person:
         body: bytes | None = None,
         headers: dict[str, str] | None = None,
     ) -> Answer:
-        """Send one request for *path* as it is, on a connection of its own; return the whole answer."""
+        """Send one request for *path*, unchanged, on a new connection; return the whole answer."""
         connection = self.connect(port)
         try:
             response = self.ask(connection, path, method, body, headers)

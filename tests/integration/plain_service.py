@@ -1,4 +1,4 @@
-"""A web service with a login of its own, as KubeSphere's API server has: plain HTTP, cookies, a WebSocket."""
+"""A web service with its own login, as KubeSphere's API server has: plain HTTP, cookies, a WebSocket."""
 
 from __future__ import annotations
 

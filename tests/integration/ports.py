@@ -1,4 +1,4 @@
-"""Loopback ports for programs that are about to start, of which nobody else is given one in the meantime.
+"""Loopback ports for programs that are about to start; no other process gets the same ones meanwhile.
 
 Several runs of tests are on one machine at once, and on a slow one seconds pass between the choice of a port
 and the moment at which its program listens.  So a port that was merely free would be taken now and then.
@@ -12,7 +12,7 @@ from functools import cache
 
 from tests.integration.programs import LOOPBACK
 
-#: Ports that no kernel gives to an outgoing connection; those so much above them are for KubeSphere.
+#: Ports that the kernel does not give to outgoing connections; those `PARTNER` above them are for KubeSphere.
 UNASSIGNED = range(12_000, 22_000)
 PARTNER = 10_000
 
@@ -28,10 +28,10 @@ _next: dict[range, int] = {}
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, and that the kernel gives to nobody else.
+    """Return a port that is not in use, and that the kernel does not give to any other process.
 
-    It stays bound here, without listening.  A program may listen on it all the same, since it says, as we do
-    and as every server does, that it shares the address (SO_REUSEADDR); until then connections are refused.
+    It stays bound here, without listening.  A program can still listen on it, because both sides share the
+    address (SO_REUSEADDR), as every server does; until then connections are refused.
     """
     keeper = socket.socket()
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,10 +44,10 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> range:
-    """Return *count* consecutive ports that nobody listens on now, nor on those `PARTNER` above them.
+    """Return *count* consecutive ports that, like those `PARTNER` above them, are not in use now.
 
-    They may be opened much later: they are none that the kernel gives away, and no other process of tests
-    gets them.  This process gets them again when it has had all of its own.
+    They may be opened much later: the kernel does not give them to any process, and no other process of tests
+    gets them.  This process gets them again when it has used its whole share.
     """
     share = _share(-(-count // SHARE))
     for _ in range(len(share)):
@@ -58,11 +58,11 @@ def free_ports(count: int) -> range:
         ports = range(first, first + count)
         if all(is_free(port) and is_free(port + PARTNER) for port in ports):
             return ports
-    raise AssertionError(f"of the ports {share} of this process no {count} are free")
+    raise AssertionError(f"no {count} consecutive ports are free in the share of this process, {share}")
 
 
 def is_free(port: int) -> bool:
-    """Say whether a port can be listened on now."""
+    """Return whether a port can be listened on now."""
     try:
         socket.create_server((LOOPBACK, port)).close()
     except OSError:
@@ -72,7 +72,7 @@ def is_free(port: int) -> bool:
 
 @cache
 def _share(shares: int) -> range:
-    """Return the ports of this process: so many shares in a row, which are its own until it ends."""
+    """Return the ports of this process: a number of consecutive shares, which it owns until it ends."""
     for first in range(UNASSIGNED.start, UNASSIGNED.stop - (shares - 1) * SHARE, SHARE):
         locks = [_lock(first + number * SHARE) for number in range(shares)]
         if None not in locks:

@@ -19,14 +19,14 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
-PATIENCE = 60.0  # s that anything gets that has to come about; how soon it does is the machine's affair
+PATIENCE = 60.0  # s for any expected event; the actual time depends on the machine
 STOP_PATIENCE = 40.0  # s between SIGTERM and SIGKILL
 PR_SET_PDEATHSIG = 1
 LIBC = ctypes.CDLL(None)
 
 
 class NotInTimeError(AssertionError):
-    """Something did not come about within its time; the message says what was waited for."""
+    """Something did not happen in time; the message names it."""
 
 
 def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every: float = 0.05) -> T:
@@ -40,7 +40,7 @@ def wait_for(what: str, ready: Callable[[], T], timeout: float = PATIENCE, every
 
 
 def is_ready(port: int, path: str = "/readyz", host: str = LOOPBACK) -> bool:
-    """Say whether a program is ready, by its health page; one that is slow to tell is waited for."""
+    """Return whether a program's health page reports that it is ready; a slow page is waited for."""
     connection = http.client.HTTPConnection(host, port, timeout=PATIENCE)
     try:
         connection.request("GET", path)
@@ -52,7 +52,7 @@ def is_ready(port: int, path: str = "/readyz", host: str = LOOPBACK) -> bool:
 
 
 def has_ipv6() -> bool:
-    """Say whether ::1 can be listened on."""
+    """Return whether ::1 can be listened on."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -61,7 +61,7 @@ def has_ipv6() -> bool:
 
 
 def script(name: str) -> str:
-    """Return the path of a command that is installed beside this Python."""
+    """Return the path of a command that is installed in the same directory as this Python."""
     return str(Path(sys.executable).parent / name)
 
 
@@ -76,12 +76,12 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def die_with_parent() -> None:
-    """Have the kernel end this process when the one that started it ends in any way."""
+    """Make the kernel end this process when its parent ends for any reason."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _begin_anew() -> None:
-    """Also have it hear SIGINT, even where the tests were started by a shell that had them ignore it."""
+    """Also make it receive SIGINT, even if the shell that started the tests made them ignore it."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
@@ -89,7 +89,7 @@ def _begin_anew() -> None:
 class Program:
     """One process, its output in a file.
 
-    :param user: who it runs as, where we are root.
+    :param user: to run as, if we are root.
     :ivar log: the file that standard output and standard error go to.
     """
 
@@ -138,7 +138,7 @@ class Program:
             )
 
     def running(self) -> bool:
-        """Say whether the process was started and has not ended."""
+        """Return whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def wait(self, timeout: float = PATIENCE) -> int:
@@ -194,11 +194,11 @@ class Program:
         return process.returncode in (0, -signal.SIGTERM)
 
     def output(self) -> str:
-        """Return everything the process has said so far."""
+        """Return all output of the process so far."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def tail(self) -> str:
-        """Return the end of what the process has said."""
+        """Return the end of the output of the process."""
         return self.output()[-3000:]
 
     def descriptors(self) -> int:
@@ -213,7 +213,7 @@ class Program:
         raise AssertionError(f"{self.name} has ended: {self.tail()}")
 
     def holds(self, secret: bytes) -> bool:
-        """Say whether *secret* stands anywhere in the memory of the process."""
+        """Return whether *secret* is anywhere in the memory of the process."""
         return holds(self.pid, secret)
 
 
@@ -222,18 +222,18 @@ class ShellProgram(Program):
 
     @property
     def inner_pid(self) -> int:
-        """The process id of what the shell runs, or has become."""
+        """The process id of the program that the shell runs, or has become."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         return int(children[-1]) if children else self.pid
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to what the shell runs."""
+        """Send a signal to the program that the shell runs."""
         with suppress(ProcessLookupError):
             os.kill(self.inner_pid, number)
 
 
 def holds(pid: int, secret: bytes) -> bool:
-    """Say whether *secret* stands anywhere in the memory of a process."""
+    """Return whether *secret* is anywhere in the memory of a process."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             span, access = line.split()[:2]

@@ -1,6 +1,6 @@
-"""An agent of ``kubesphere-v1`` by hand: whatever it says after authentication is the test's.
+"""An agent of ``kubesphere-v1`` by hand: the test chooses every message after authentication.
 
-Up to there it behaves, by way of the old agent that the unit tests have.
+Until then it behaves, through the old agent of the unit tests.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ LONGEST = 32 * 1024  # B; x/crypto's
 class Admitted(OldAgent):
     """Our end of SSH.
 
-    :ivar ready: fires when the proxy has let us in, before any config.
+    :ivar ready: fires when the proxy has authenticated us, before any config.
     """
 
     def __init__(self) -> None:
         super().__init__(Clock())
         self.ready: Deferred[None] = Deferred()
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """See `OldAgent`."""
-        super().let_in()
+        super().start_connection()
         self.ready.callback(None)
 
 
@@ -89,7 +89,7 @@ class RawOldAgent(RawPeer):
         return b"".join(frames)
 
     def _receive(self) -> None:
-        """See `RawPeer`; the proxy's probes are refused, as x/crypto refuses what nobody takes."""
+        """See `RawPeer`; the proxy's probes are rejected, as x/crypto rejects requests without a handler."""
         super()._receive()
         probes = [message for message in self._inbox if message[0] == GLOBAL_REQUEST]
         for message in probes:
@@ -105,7 +105,7 @@ class RawOldAgent(RawPeer):
         return self.next(ACCEPTED, REFUSED)
 
     def register(self, config: AgentConfig | bytes) -> bytes:
-        """Say who we are; return the answer."""
+        """Send our config; return the answer."""
         self.ask(CONFIG, config.encode() if isinstance(config, AgentConfig) else config)
         return self.answered()
 
@@ -120,7 +120,7 @@ class RawOldAgent(RawPeer):
 
 
 def let_in(port: int) -> RawOldAgent:
-    """Return an agent that the proxy at *port* has let in, before its config."""
+    """Return an agent that the proxy at *port* has authenticated, before its config."""
     peer = RawOldAgent(port)
     peer.authenticate()
     return peer
@@ -130,7 +130,7 @@ class RawServer:
     """The API server behind such an agent: TLS by hand, inside the next channel that the proxy opens.
 
     :param clients: PEM, whose certificates it wants to see.
-    :ivar target: where the channel is to lead.
+    :ivar target: of the channel.
     :ivar remote: the proxy's number of it.
     """
 
@@ -175,7 +175,7 @@ class RawServer:
         raise TimeoutError("nothing comes on the channel")
 
     def read(self) -> bytes:
-        """Return what comes next; nothing at the end."""
+        """Return the next bytes; empty at the end."""
         while True:
             try:
                 if count := self._session.read_into(self._buffer):
@@ -197,7 +197,7 @@ class RawServer:
             self._send(self._session.encrypt(data[start : start + PIECE]))
 
     def end(self) -> None:
-        """Say that this was all (close_notify)."""
+        """End our side (close_notify)."""
         self._send(self._session.end())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""An old proxy (kubesphere-v1) that says what the test wants, over blocking sockets; see `raw_peer`."""
+"""An old proxy (kubesphere-v1) that sends what the test wants, over blocking sockets; see `raw_peer`."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class RawOldPeer(RawPeer):
         self.say(ANSWERS[good] + text)
 
     def open(self, address: bytes, ours: int = 5, window: int = 2 << 20) -> None:
-        """Ask for a channel, with the windows that deployed proxies have."""
+        """Open a channel, with the windows that deployed proxies have."""
         kind = b"kubesphere"
         self.say(b"\x5a" + number(len(kind)) + kind + number(ours, window, 32 << 10) + address)
 
 
 class RawOldProxy(RawProxy):
-    """Takes agents, one at a time; whoever asks for another protocol gets the 404 that old proxies give.
+    """Accepts agents, one at a time; other protocols get the 404 that old proxies give.
 
-    :ivar others: the subprotocols that were asked for in vain.
+    :ivar others: the subprotocols that were requested and rejected.
     """
 
     def __init__(self) -> None:

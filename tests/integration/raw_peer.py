@@ -1,7 +1,7 @@
-"""A peer of a tunnel that says what the test wants, proper or not, over a blocking socket.
+"""A peer of a tunnel that sends what the test wants, valid or not, over a blocking socket.
 
-Up to authentication it behaves, by way of Tower's own transports, unless the test speaks in between.  After
-that every packet is the test's.  Nothing here waits longer than `PATIENCE` for anything.
+Up to authentication it behaves, through Tower's own transports, unless the test interferes.  After
+that the test chooses every packet.  No wait here is longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.integration.programs import LOOPBACK
 from tower.conch.transport.keys import KeyPair
 from tower.v2.hello import AgentHello
 from tower.v2.transport import ClientTransport, ServerTransport
+from tower.v2.userauth import Gatekeeper
 from tower.websocket.frames import BINARY, Control, FrameReader, FrameWriter
 from tower.websocket.subprotocols import TOWER_V2
 
@@ -40,18 +41,21 @@ def number(*values: int) -> bytes:
 
 
 def first(payload: bytes) -> int:
-    """Return the number that stands behind a message's type."""
+    """Return the number that follows a message's type."""
     return int.from_bytes(payload[1:5], "big")
 
 
-class Everybody:
-    """A gatekeeper that lets everybody in."""
+class Everybody(Gatekeeper):
+    """A gatekeeper that accepts every agent."""
 
-    def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool:
-        """Say yes."""
+    def __init__(self) -> None:
+        """It has no records."""
+
+    def is_enrolled(self, cluster: str, fingerprint: str) -> bool:
+        """Return true."""
         return True
 
-    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> None:
+    async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
         """Never asked."""
 
 
@@ -66,7 +70,7 @@ class RawPeer:
         is; None where the test does without.
     :param from_client: whether what we receive comes from a client: then we are the proxy.
     :ivar is_client: whether we are the agent.
-    :ivar reason: what the other side said when it disconnected.
+    :ivar reason: the other side's reason for disconnecting.
     """
 
     def __init__(self, sock: socket.socket, ssh: Any, *, from_client: bool) -> None:
@@ -87,7 +91,7 @@ class RawPeer:
     # The handshake
 
     def begin(self) -> None:
-        """Say the first words of SSH."""
+        """Send the first line of SSH."""
         self._begun = True
         self.ssh.makeConnection(self._outlet)
         self._flush()
@@ -112,7 +116,7 @@ class RawPeer:
             self._receive()
 
     def _flush(self) -> None:
-        """Send what our end of SSH has to say."""
+        """Send the output of our end of SSH."""
         if data := self._outlet.value():
             self._outlet.clear()
             self.frame(data)
@@ -120,7 +124,7 @@ class RawPeer:
     # Sending
 
     def raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self.socket.sendall(data)
 
     def frame(self, data: bytes, opcode: int = BINARY) -> None:
@@ -133,7 +137,7 @@ class RawPeer:
         self.frame(b"".join(map(seal, payloads)))
 
     def flood(self, pieces: Iterable[bytes]) -> bool:
-        """Send bytes as they are, reading nothing; return whether the other side took all of them."""
+        """Send bytes unchanged, without reading; return whether the other side took all of them."""
         try:
             for piece in pieces:
                 self.raw(piece)
@@ -142,7 +146,7 @@ class RawPeer:
         return True
 
     def storm(self, payload: bytes, count: int, batch: int = 200) -> bool:
-        """Send one message again and again, reading nothing; return whether all of it was taken."""
+        """Send one message repeatedly, without reading; return whether all of it was taken."""
         seal, wrap = self.ssh.sealer.seal, self.writer.wrap
         batches = (wrap(b"".join(seal(payload) for _ in range(batch))) for _ in range(count // batch))
         return self.flood(batches)
@@ -209,7 +213,7 @@ class RawPeer:
         self.until(lambda: self.ssh.opener is not before and not self.ssh.in_key_exchange)
 
     def end(self) -> str:
-        """Read up to the end of the connection; return what the other side said about it."""
+        """Read up to the end of the connection; return the other side's reason."""
         deadline = time.monotonic() + PATIENCE
         try:
             while time.monotonic() < deadline:
@@ -242,7 +246,7 @@ class RawPeer:
 
 
 def read_head(sock: socket.socket) -> bytes:
-    """Return the head of an HTTP message; what comes behind it stays in the socket."""
+    """Return the head of an HTTP message; the bytes after it stay in the socket."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = sock.recv(1)

@@ -15,10 +15,10 @@ CHUNK = 64 * 1024  # B
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls a connection: when some bytes have passed it is cut, or nothing passes any more.
+    """A fault of a connection: after a number of bytes it is cut, or it stalls.
 
-    :ivar up: whether the bytes from whoever connected are counted, or those to it.
-    :ivar after: how many of them pass, B.
+    :ivar up: whether to count the bytes from the client, instead of those to it.
+    :ivar after: bytes to pass before the fault.
     :ivar stalls: whether it stalls, in place of being cut.
     """
 
@@ -54,7 +54,7 @@ class Relay:
 
     @property
     def open(self) -> int:
-        """How many connections there are of which not both sides are closed."""
+        """Number of connections that are open on at least one side."""
         return len(self._open)
 
     def stall(self) -> None:

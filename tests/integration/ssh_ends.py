@@ -1,6 +1,6 @@
 """Tower's ends of SSH on bare loopback connections, for peers that know nothing of Tower.
 
-Such a peer says no hello, so these ends open their tunnel as soon as the peer is authenticated.  Everything
+Such a peer does not send a hello, so these ends open their tunnel as soon as the peer is authenticated.  All
 else is what proxy and agent run: the same transports, the same fast path.
 """
 
@@ -18,8 +18,8 @@ from tower.conch.connection.channel import Channel
 from tower.conch.connection.channel_open import Incoming
 from tower.conch.transport.keys import KeyPair
 from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.net.budget import Budget
 from tower.net.connecting import connect
 from tower.net.connection import Connection
@@ -61,12 +61,12 @@ class ProxyEnd(ServerTransport):
 
     def _accepted(self, claim: Claim) -> None:
         super()._accepted(claim)
-        self.met(self.clock.seconds())
+        self.start_keepalives(self.clock.seconds())
         self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB), self.echo)
         self.changes = counted(self)
 
     def echo(self, incoming: Incoming) -> None:
-        """Accept a channel that says what it hears."""
+        """Accept a channel that echoes."""
         channel = incoming.accept()
         channel.receiver = Splice(channel, channel)
         channel.resume()
@@ -119,7 +119,7 @@ class AgentEnd(ClientTransport):
     def _accepted(self) -> None:
         self.authenticated()
         self.setService(self.connection)
-        self.met(self.clock.seconds())
+        self.start_keepalives(self.clock.seconds())
         self.tunnel.open_up(CLUSTER, "", "", 0.0, Budget(8 * MIB))
         self.changes = counted(self)
         self.opened.callback(self)
@@ -134,9 +134,9 @@ async def dial(
     limits: TransportLimits,
     **lists: list[bytes],
 ) -> AgentEnd:
-    """Connect to an SSH server and return our end when the server has let us in.
+    """Connect to an SSH server and return our end when the server has authenticated us.
 
-    :param lists: what to offer instead of all: ``supportedCiphers`` and the like.
+    :param lists: to offer instead of the defaults: ``supportedCiphers``, for example.
     """
     connection = await connect(reactor, LOOPBACK, port)
     end = AgentEnd(reactor, key, user, {host_key}, AgentHello(), limits=limits, keepalive=KEEPALIVE)
@@ -151,7 +151,7 @@ async def dial(
 
 
 class Echoed:
-    """Sends bytes into a channel as it takes them, and collects what comes back.
+    """Sends bytes into a channel as it takes them, and collects the echo.
 
     :ivar done: fires with everything that came back, when the channel is closed.
     """

@@ -17,7 +17,7 @@ reactor: Any = _reactor
 
 
 class Program(ProcessProtocol):
-    """A program with everything it says.
+    """A program and its output.
 
     :ivar ended: fires with its exit code.
     """

@@ -28,9 +28,9 @@ SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/s
 ENDING = 5.0  # s between SIGTERM and SIGKILL
 SSH_PORT = 22
 
-#: Who the server is, and lets in, where we are root, for whom OpenSSH wants a system set up.
+#: Account of the server and of its users, if we are root: then OpenSSH needs a system that is set up for it.
 UNPRIVILEGED = "nobody"
-#: Newer servers refuse for a while whoever failed to log in, as the clients of a test do on purpose.
+#: Newer servers refuse clients for a while after failed logins, which tests cause on purpose.
 PENALTIES = "PerSourcePenalties"
 
 SETTINGS = {
@@ -46,7 +46,7 @@ SETTINGS = {
     "MaxStartups": "200",
     "MaxAuthTries": "20",
 }
-#: A server of root has the whole system at hand: it gets what it asks for, and no more.
+#: A root server could do everything in the system: it gets only what it needs.
 ROOT_SETTINGS = {"UsePAM": "no", "PermitRootLogin": "prohibit-password"}
 
 
@@ -77,14 +77,14 @@ def write_key(path: Path, kind: str = "ed25519") -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process is there and has not ended."""
+    """Return whether a process exists and has not ended."""
     return parent(pid) is not None
 
 
 def parent(pid: int) -> int | None:
     """Return the parent of a process; None if it has ended."""
     try:
-        # The name in parentheses may hold anything, so what follows it is found from the end.
+        # The name in parentheses may hold anything, so the next fields are found from the end.
         state, above = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
         return None
@@ -107,7 +107,7 @@ def descendants(pid: int) -> list[int]:
 
 @cache
 def knows_penalties() -> bool:
-    """Say whether this machine's server can be told not to keep a list of offenders."""
+    """Return whether this machine's server can be configured not to keep a list of offenders."""
     assert SSHD is not None
     # It complains of its host keys as well, unless it complains of this first.
     asked = run([SSHD, "-t", "-f", "/dev/null", "-o", f"{PENALTIES}=no"])
@@ -124,14 +124,14 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 class Sshd:
     """One server, as a node has one.
 
-    :param directory: for its files; made if need be, and opened to passers-by with those above it that are
-        ours, as the server runs as somebody else where we are root.
+    :param directory: for its files; made if missing, and made passable for others, together with those of its
+    parents that are ours, because the server runs as another user if we are root.
     :param port: to listen on; a free one without it.
     :param host: address to listen on.
     :param host_key_types: see `new_key`.
     :param authorized: lines of the public keys that may log in.
     :param options: more settings, or others, by OpenSSH's names.
-    :param user: who it runs as, where we are root: its one account.  ``root`` can run commands,
+    :param user: to run as, if we are root: its only account.  ``root`` can run commands,
         `UNPRIVILEGED` has no shell.
     :ivar user: the account to log in as.
     :ivar authorized_keys: the file, which may be rewritten at any time.
@@ -166,7 +166,7 @@ class Sshd:
 
     @property
     def address(self) -> str:
-        """``host:port``, as a list of nodes has it."""
+        """``host:port``, as in a list of nodes."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -191,7 +191,7 @@ class Sshd:
             self._give(path)
 
     def known_hosts_line(self, name: str | None = None) -> str:
-        """Return what a known_hosts file says of it: a line for each host key.
+        """Return its lines of a known_hosts file, one for each host key.
 
         :param name: another name for its host.
         """
@@ -205,7 +205,7 @@ class Sshd:
         wait_for(f"the sshd at {self.address}", self._listens)
 
     def running(self) -> bool:
-        """Say whether it listens."""
+        """Return whether it listens."""
         return self._program.running()
 
     def sessions(self) -> int:
@@ -225,11 +225,11 @@ class Sshd:
         self._bury(everybody, 0.0)
 
     def cut(self) -> None:
-        """End every connection; who comes anew is let in."""
+        """End every connection; new connections are accepted."""
         signal_all(descendants(self.pid), signal.SIGKILL)
 
     def pause(self) -> None:
-        """Have it and every connection stand still, as on a machine that hangs; its kernel still answers."""
+        """Stop it and every connection, as on a machine that hangs; its kernel still answers."""
         self._paused = self._everybody()
 
     def resume(self) -> None:
@@ -238,7 +238,7 @@ class Sshd:
         self._paused = []
 
     def log(self) -> str:
-        """Return what it has said so far."""
+        """Return its log so far."""
         return self._program.output()
 
     def _everybody(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""A program of Twisted that knows nothing of Tower: it sends bytes to an endpoint, and tells what came back.
+"""A Twisted program that does not know Tower: sends bytes to an endpoint and prints the echo's digest.
 
 ``stream_client.py DESCRIPTION COUNT`` sends COUNT bytes, ends its side and reads to the end of the other.
 """
@@ -56,7 +56,7 @@ class Sender(Protocol):
         """Send no more."""
 
     def dataReceived(self, data: bytes) -> None:
-        """Hash what is our own, and keep what comes behind it."""
+        """Hash our own bytes, and keep the rest."""
         own = data[: self.expected]
         self.expected -= len(own)
         self.received.update(own)
@@ -71,7 +71,7 @@ class Sender(Protocol):
         """Our side is over."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell that it is over."""
+        """Report the end."""
         self.done.callback(None)
 
 

@@ -1,10 +1,10 @@
-"""Many streams of one person as a program: quick ones that are measured, or slow ones in their way.
+"""Many streams of one user as a program: quick ones that are measured, or slow ones that obstruct them.
 
 ``streamload.py SETTINGS``, which is JSON; see `Settings`.  It obeys lines on its standard input and answers
 each with a line of JSON: ``open``, ``measure SECONDS``, ``pushed`` (by slow ones so far, B), ``close``.
 
 A quick stream sends 1 KiB, waits for its echo and pauses a little.  A slow one takes and gives as much as the
-other side lets it, except that it reads a little and then waits; what it writes to reads slowly as well.
+other side allows, except that it reads a little and then waits; its peer reads slowly as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIMIT = 16 * 1024  # B that a slow stream holds
 
 @dataclass
 class Settings:
-    """What a program is to do.
+    """Settings of a program.
 
     :ivar prefix: of the cluster, at the front door.
     :ivar raw: whether the streams are raw ones; else they are HTTP requests.
@@ -101,7 +101,7 @@ class Load:
         return reader, writer
 
     async def open(self) -> int:
-        """Open all streams; return how many there are."""
+        """Open all streams; return their number."""
         opening = (self._open(number) for number in range(self._settings.count))
         self._streams = list(await asyncio.gather(*opening))
         if self._settings.slow:
@@ -133,7 +133,7 @@ class Load:
             writer.write(piece)
             self._pushed += SLOW_PIECE
             await writer.drain()
-            await asyncio.sleep(0)  # `drain` gives nobody else a turn as long as the kernel takes bytes
+            await asyncio.sleep(0)  # `drain` does not yield to other tasks as long as the kernel takes bytes
 
     async def pushed(self) -> int:
         """Return how much the slow streams have sent so far, B."""

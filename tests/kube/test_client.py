@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.apiservers import Member
 from tower.errors import Invalid, StreamRefused
 from tower.escaping import LONGEST_SAID
-from tower.kube.client import PAGE, APIClient, MemberAPIError
+from tower.kube.client import PAGE_SIZE, APIClient, APIError
 from tower.net.pipes import Pipe
 
 NODES = "/api/v1/nodes"
@@ -47,10 +47,10 @@ class MemberAPICase(SynchronousTestCase):
         self.member.serve()
         return result
 
-    def fails(self, asking: Any) -> MemberAPIError:
+    def fails(self, asking: Any) -> APIError:
         """Ask, and return how that failed."""
-        error = self.failureResultOf(self.ask(asking), MemberAPIError).value
-        assert isinstance(error, MemberAPIError)
+        error = self.failureResultOf(self.ask(asking), APIError).value
+        assert isinstance(error, APIError)
         self.assertNotIn("sesame", repr(error) + str(error))
         return error
 
@@ -166,7 +166,7 @@ class MemberAPITests(MemberAPICase):
         self.member.clock.advance(14.9)
         self.assertNoResult(asking)
         self.member.clock.advance(0.2)
-        error = self.failureResultOf(asking, MemberAPIError).value
+        error = self.failureResultOf(asking, APIError).value
         self.assertEqual(str(error), "GET /api/v1/nodes: no answer: it took longer than 15 s")
         self.assertTrue(self.member.pipes[0].lost)
 
@@ -179,7 +179,7 @@ class MemberAPITests(MemberAPICase):
 
         asking = Deferred.fromCoroutine(APIClient(self.member.clock, never, FakeUpstream).get(NODES))
         self.member.clock.advance(15)
-        self.failureResultOf(asking, MemberAPIError)
+        self.failureResultOf(asking, APIError)
         self.assertEqual(given_up, [True])
 
     def test_too_late_in_the_body(self) -> None:
@@ -189,14 +189,14 @@ class MemberAPITests(MemberAPICase):
         pipe.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{")
         self.assertNoResult(asking)
         self.member.clock.advance(15)
-        self.failureResultOf(asking, MemberAPIError)
+        self.failureResultOf(asking, APIError)
         self.assertTrue(pipe.lost)
 
     def test_too_long(self) -> None:
         """An answer that is too long is not kept, and its connection not used again."""
         self.member.answer = lambda _: (200, b"x" * 101)
         error = self.fails(self.make(limit=100).get(NODES))
-        self.assertEqual(error.message, "an answer of more than 100 B")
+        self.assertEqual(error.message, "the response has more than 100 B")
         self.assertTrue(self.member.pipes[0].lost)
 
     def test_cut(self) -> None:
@@ -205,14 +205,14 @@ class MemberAPITests(MemberAPICase):
         (pipe,) = self.member.pipes
         pipe.deliver(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{")
         pipe.lose(ConnectionError("the tunnel went away"))
-        error = self.failureResultOf(asking, MemberAPIError).value
+        error = self.failureResultOf(asking, APIError).value
         self.assertIn("the tunnel went away", str(error))
 
     def test_no_http(self) -> None:
         """Bytes that are no HTTP are a failure too."""
         asking = Deferred.fromCoroutine(self.api.get(NODES))
         self.member.pipes[0].deliver(b"SSH-2.0-x\r\n\r\n")
-        self.failureResultOf(asking, MemberAPIError)
+        self.failureResultOf(asking, APIError)
 
     def test_repeated(self) -> None:
         """What changes nothing is sent again when a kept connection turns out to be gone."""
@@ -228,7 +228,7 @@ class MemberAPITests(MemberAPICase):
         self.ask(self.api.post("/apis/x", {}))
         asking = Deferred.fromCoroutine(self.api.post("/apis/x", {}))
         self.member.pipes[0].lose()
-        self.failureResultOf(asking, MemberAPIError)
+        self.failureResultOf(asking, APIError)
         self.assertEqual(len(self.member.pipes), 1)
 
 
@@ -244,7 +244,7 @@ class ItemsTests(MemberAPICase):
         pages = [self.page([1, 2], "a=/b"), self.page([3])]
         self.member.answer = lambda _: (200, pages.pop(0))
         self.assertEqual(self.successResultOf(self.ask(self.api.items(NODES))), [1, 2, 3])
-        limit = b"/k8s/api/v1/nodes?limit=%d" % PAGE
+        limit = b"/k8s/api/v1/nodes?limit=%d" % PAGE_SIZE
         self.assertEqual([r.uri for r in self.member.requests], [limit, limit + b"&continue=a%3D%2Fb"])
 
     def test_selected(self) -> None:

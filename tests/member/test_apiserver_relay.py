@@ -15,7 +15,7 @@ from tests.fakes.receivers import Recorder
 from tests.fakes.relay import api_server, passed, request
 from tower.http.requests import HEAD_LIMIT
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import AgentEnd, DirectAnswers
+from tower.member.apiserver_relay import DirectResponseRelay, RequestRelay
 
 
 class EndCase(SynchronousTestCase):
@@ -24,7 +24,7 @@ class EndCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Start."""
         self.channel, self.upstream = FakePipe(), FakePipe()
-        AgentEnd(self.channel, self.upstream, HeadPolicy(api_server).rewrite).start()
+        RequestRelay(self.channel, self.upstream, HeadPolicy(api_server).rewrite).start()
 
     def assert_refused(self, words: str = "", code: int = 403) -> None:
         """Check that *code* was answered and the API server's connection let go."""
@@ -173,7 +173,7 @@ class AnswerTests(EndCase):
         """An API server that answers an upload early, ends and breaks leaves nothing of it behind."""
         muxes, proxy, upstream = MuxPair(), Recorder(), FakePipe()
         there, here = muxes.open(proxy, Recorder())
-        AgentEnd(here, upstream, HeadPolicy(api_server).rewrite).start()
+        RequestRelay(here, upstream, HeadPolicy(api_server).rewrite).start()
         there.send(request(framing=b"Content-Length: 100000\r\n", body=b"a" * 9000))
         muxes.pump()
         upstream.deliver(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
@@ -219,9 +219,9 @@ class DirectTests(SynchronousTestCase):
     def test_direct(self) -> None:
         """The connection is offered the channel's own buffer."""
         channel, upstream = LendingPipe(), FakePipe()
-        AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite).start()
+        RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()
         answers = upstream.receiver
-        assert isinstance(answers, DirectAnswers)
+        assert isinstance(answers, DirectResponseRelay)
         place = answers.buffer()
         assert place is not None
         place[:3] = b"abc"
@@ -365,7 +365,7 @@ class BothEndsTests(SynchronousTestCase):
             kit = Kit()
             kit.user.deliver(wire)
             channel, upstream = FakePipe(), FakePipe()
-            AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite).start()
+            RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()
             channel.deliver(kit.pipe.taken())
             self.assertEqual(channel.taken(), b"")
             sent = upstream.taken()
@@ -385,7 +385,7 @@ class BothEndsTests(SynchronousTestCase):
         """What reaches the API server is what the user sent, request by request, however it was cut."""
         kit = Kit()
         channel, upstream = FakePipe(), FakePipe()
-        AgentEnd(channel, upstream, HeadPolicy(api_server).rewrite).start()
+        RequestRelay(channel, upstream, HeadPolicy(api_server).rewrite).start()
         wire, expected = b"", []
         for number, (kind, body) in enumerate(bodies):
             fields: tuple[bytes, ...] = ()

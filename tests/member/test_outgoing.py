@@ -18,7 +18,7 @@ from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
 from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.member.targets import Targets
-from tower.member.unfinished_heads import UNUSED
+from tower.member.unfinished_heads import UNUSED_LIMIT
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed
 from tower.tunnels.targets import Target
@@ -70,7 +70,7 @@ class OutgoingTests(SynchronousTestCase):
     def test_unused_streams(self) -> None:
         """So many streams to the API server may wait for a first request; more are refused, in any tunnel."""
         tunnels = [self.outgoing.for_tunnel() for _ in range(2)]
-        waiting = [FakeStream() for _ in range(UNUSED - 1)]
+        waiting = [FakeStream() for _ in range(UNUSED_LIMIT - 1)]
         for stream in waiting:
             self.outgoing.unfinished.opened(stream)
         first = FakeIncoming(b"kubernetes")

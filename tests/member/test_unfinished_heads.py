@@ -6,7 +6,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.streams import FakeStream
-from tower.member.unfinished_heads import CAPACITY, PATIENCE, Unfinished
+from tower.member.unfinished_heads import CAPACITY, HEAD_TIMEOUT, UnfinishedHeads
 from tower.net.budget import Budget
 
 
@@ -14,7 +14,7 @@ class UnfinishedTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Have nothing."""
         self.clock, self.budget = Clock(), Budget(8 * CAPACITY)
-        self.unfinished = Unfinished(self.clock, self.budget)
+        self.unfinished = UnfinishedHeads(self.clock, self.budget)
         self.streams = [FakeStream() for _ in range(4)]
 
     def advance(self, seconds: float) -> None:
@@ -57,7 +57,7 @@ class UnfinishedTests(SynchronousTestCase):
     def test_small_budget(self) -> None:
         """Of a small budget heads take a small part, and nothing of one that is spent."""
         self.budget = Budget(8000)
-        self.unfinished = Unfinished(self.clock, self.budget)
+        self.unfinished = UnfinishedHeads(self.clock, self.budget)
         self.assertFalse(self.unfinished.keep(self.streams[0], 1001))
         self.assertTrue(self.unfinished.keep(self.streams[0], 1000))
         self.unfinished.done(self.streams[0])
@@ -71,16 +71,16 @@ class UnfinishedTests(SynchronousTestCase):
         first, second, third, silent = self.streams
         self.unfinished.opened(silent)
         self.unfinished.keep(first, 1)
-        self.advance(PATIENCE / 2)
+        self.advance(HEAD_TIMEOUT / 2)
         self.unfinished.keep(first, 2)
         self.unfinished.keep(second, 1)
         self.unfinished.keep(third, 1)
-        self.advance(PATIENCE / 2 - 0.01)
+        self.advance(HEAD_TIMEOUT / 2 - 0.01)
         self.assertEqual([stream.late for stream in self.streams], [0, 0, 0, 0])
         self.advance(0.02)
         self.assertEqual([stream.late for stream in self.streams], [1, 0, 0, 0])
         self.unfinished.done(third)
-        self.advance(PATIENCE)
+        self.advance(HEAD_TIMEOUT)
         self.assertEqual([stream.late for stream in self.streams], [1, 1, 0, 0])
         self.unfinished.done(silent)
         self.nothing_left()

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tests.fakes.api_client import FakeAPI
 from tower.errors import ClusterUnreachable
-from tower.kube.client import APIClient, MemberAPIError
+from tower.kube.client import APIClient, APIError
 from tower.kube.status import StatusError
 from tower.nodes.access_review import HOLDS, KEPT, REVIEWS, AccessReview, NodeReview, subresource_of
 
@@ -171,7 +171,7 @@ class NodeReviewTests(SynchronousTestCase):
 
     def test_not_reached(self) -> None:
         """Without an answer nobody is let; it is tried again for the next request."""
-        self.api.answer = MemberAPIError("POST", REVIEWS, 0, "no node")
+        self.api.answer = APIError("POST", REVIEWS, 0, "no node")
         asking = self.review(JANE)
         assert asking is not None
         error = self.failureResultOf(asking, ClusterUnreachable).value
@@ -181,7 +181,7 @@ class NodeReviewTests(SynchronousTestCase):
 
     def test_credential_may_not_act_as_him(self) -> None:
         """A credential that may not impersonate opens no kubelet to anybody."""
-        self.api.answer = MemberAPIError("POST", REVIEWS, 403, 'users "jane" is forbidden')
+        self.api.answer = APIError("POST", REVIEWS, 403, 'users "jane" is forbidden')
         error = self.refused()
         self.assertEqual(error.code, 403)
         self.assertIn('users "jane" is forbidden', str(error))

@@ -36,8 +36,8 @@ class Options(EnvironmentOptions):
     """Some options of each sort."""
 
     optParameters: ClassVar[Sequence[Parameter]] = [
-        parameter("port", 8080, "A port.", read_port),
-        parameter("secure-port", 8443, "Another.", read_port),
+        parameter("port", "8080", "A port.", read_port),
+        parameter("secure-port", "8443", "Another.", read_port),
         parameter("cluster-ports", "6000-7000", "Some.", read_port_range),
         parameter("keepalive", "10s", "A duration.", read_duration, "k"),
         parameter("name", None, "Any text."),
@@ -63,16 +63,16 @@ def parsed(*arguments: str, **environ: str) -> Options:
 
 
 class EnvironmentOptionsTests(SynchronousTestCase):
-    """Where values come from, and what is said of those that cannot work."""
+    """Sources of values, and errors about bad ones."""
 
     def refused(self, *arguments: str, **environ: str) -> str:
-        """Expect a refusal in one line, and return it."""
+        """Expect one error of one line, and return it."""
         text = str(self.assertRaises(usage.UsageError, parsed, *arguments, **environ))
         self.assertNotIn("\n", text)
         return text
 
     def test_defaults(self) -> None:
-        """Texts among the defaults are read as if they were given."""
+        """Defaults are read as if the user had typed them."""
         options = parsed()
         self.assertEqual(options["port"], 8080)
         self.assertEqual(options["cluster-ports"], range(6000, 7001))
@@ -81,7 +81,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(options.given, {})
 
     def test_flags(self) -> None:
-        """Flags are read, in every way getopt and Go write them."""
+        """Flags are read in the syntax of getopt and of Go."""
         options = parsed(
             "--port=1", "--secure_port", "2", "--cluster-ports", "none", "-k", "1m", "--leader-elect"
         )
@@ -93,19 +93,19 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("--keep=5s")["keepalive"], 5.0)
 
     def test_values_are_left_alone(self) -> None:
-        """Only names of flags are rewritten, not what looks like them in values."""
+        """Only names of flags are rewritten, not values that look like them."""
         self.assertEqual(parsed("--name", "--a_b=true")["name"], "--a_b=true")
         self.assertEqual(parsed("--name=a_b=c_d")["name"], "a_b=c_d")
         self.assertEqual(parsed("-k", "1s", "--leader_elect")["leader-elect"], 1)
 
     def test_switches(self) -> None:
-        """A switch takes a truth after an equals sign, as Go's do."""
+        """A switch takes a boolean after an equals sign, as in Go."""
         self.assertEqual(parsed("--leader-elect=true")["leader-elect"], 1)
         self.assertEqual(parsed("--leader-elect=false")["leader-elect"], 0)
         self.assertIn("--leader-elect 'maybe'", self.refused("--leader-elect=maybe"))
 
     def test_environment(self) -> None:
-        """What no flag gives, the environment may."""
+        """Variables set options that no flag sets."""
         options = parsed(
             "--port=1", TOWER_PORT="2", TOWER_SECURE_PORT="3", TOWER_LEADER_ELECT="yes", TOWER_NAME=""
         )
@@ -120,18 +120,18 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("-k2s", TOWER_KEEPALIVE="3s")["keepalive"], 2.0)
 
     def test_bad_environment_behind_a_flag(self) -> None:
-        """A variable that a flag overrides is not even read."""
+        """A variable that a flag overrides is not read."""
         self.assertEqual(parsed("--port", "1", TOWER_PORT="xyz")["port"], 1)
 
     def test_real_environment(self) -> None:
-        """Without another one, the process's environment counts."""
+        """The default is the process's environment."""
         self.patch(os, "environ", {"TOWER_V": "4"})
         options = EnvironmentOptions()
         options.parse([])
         self.assertEqual(options["v"], 4)
 
     def test_service_links(self) -> None:
-        """What Kubernetes puts into the environment beside a Service named tower is no port."""
+        """The variables that Kubernetes adds for a Service named tower set no port."""
         links = {
             "TOWER_PORT": "tcp://10.0.0.1:80",
             "TOWER_PORT_80_TCP": "tcp://10.0.0.1:80",
@@ -140,25 +140,25 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed(**links)["port"], 8080)
 
     def test_no_settings(self) -> None:
-        """Variables that sound like help and version do nothing."""
+        """TOWER_HELP and TOWER_VERSION do nothing."""
         self.assertEqual(parsed(TOWER_HELP="1", TOWER_VERSION="1.0").given, {})
 
     def test_repeated(self) -> None:
-        """An option that may be repeated stands between commas in its variable."""
+        """The variable of a repeatable option holds comma-separated values."""
         self.assertEqual(parsed("--target=a", "--target", "b,c").targets, ["a", "b,c"])
         self.assertEqual(parsed(TOWER_TARGET="a=x:1, b=y:2,").targets, ["a=x:1", "b=y:2"])
         self.assertEqual(parsed("--target=c", TOWER_TARGET="a,b").targets, ["c"])
 
     def test_errors(self) -> None:
-        """What cannot work is named, with its value and the cure, and with its variable if it came so."""
+        """An error has flag or variable, value and cure."""
         for arguments in (["--port", "xyz"], ["--port=xyz"], ["--port=1", "--port=xyz"]):
             self.assertEqual(
-                self.refused(*arguments), "--port 'xyz' is no port: give a number from 1 to 65535"
+                self.refused(*arguments), "--port 'xyz' is not a port: give a number from 1 to 65535"
             )
         self.assertIn("--keepalive '0s'", self.refused("-k", "0s"))
         self.assertEqual(
             self.refused(TOWER_SECURE_PORT="x"),
-            "TOWER_SECURE_PORT 'x' is no port: give a number from 1 to 65535",
+            "TOWER_SECURE_PORT 'x' is not a port: give a number from 1 to 65535",
         )
         self.assertIn("TOWER_LEADER_ELECT 'maybe'", self.refused(TOWER_LEADER_ELECT="maybe"))
         self.assertIn("--bogus", self.refused("--bogus=1"))
@@ -168,7 +168,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertIn("'extra'", self.refused("--", "extra", "--port=1"))
 
     def test_secrets(self) -> None:
-        """A flag goes before the environment, the value before the file."""
+        """A flag takes precedence over the environment, the value over the file."""
         path = Path(self.mktemp())
         path.write_text("filed\n")
         file = str(path)
@@ -183,24 +183,24 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertEqual(parsed("--token=a").given["token"], "flag")
 
     def test_secret_file_missing(self) -> None:
-        """A file that should hold a secret, and does not, is named."""
+        """The error about a missing secret file names the file."""
         self.assertIn("--token-file '/missing'", self.refused("--token-file=/missing"))
         self.assertIn("TOWER_TOKEN_FILE '/missing'", self.refused(TOWER_TOKEN_FILE="/missing"))
 
     def test_secret_at_standard_input(self) -> None:
-        """It is read up to its end and a limit; there may be nothing, and no standard input at all."""
+        """Standard input is read up to its end and a limit; it may be empty or closed."""
         for data, expected in ((b"t0ken\n", "t0ken"), (b"", ""), (b" \n", ""), (None, "")):
             self.standard_input(data)
             self.assertEqual(parsed("--token-file=-").secret("token"), expected)
         self.standard_input(b"t0ken")
         self.assertEqual(parsed("--token-file", "-", TOWER_TOKEN="other").secret("token"), "t0ken")
-        for data, words in ((b"x" * 70_000, "too large"), (b"\xff", "holds no text")):
+        for data, words in ((b"x" * 70_000, "too large"), (b"\xff", "is not text")):
             self.standard_input(data)
             self.assertIn("--token-file '-' ", error := self.refused("--token-file=-"))
             self.assertIn(words, error)
 
     def standard_input(self, data: bytes | None) -> None:
-        """Have this at standard input; None: it is closed."""
+        """Set standard input; None: it is closed."""
         if data is None:
             self.patch(sys, "stdin", None)
             return
@@ -211,14 +211,14 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.patch(sys, "stdin", file)
 
     def test_forgotten_secret(self) -> None:
-        """A secret that was taken is not among the options any more."""
+        """A forgotten secret is not in the options any more."""
         options = parsed("--token=t0ken")
         options.forget_secret("token")
         self.assertIsNone(options.secret("token"))
         self.assertNotIn("t0ken", repr(options))
 
     def test_klog(self) -> None:
-        """Klog's flags are taken; its verbosity counts."""
+        """Klog's flags are accepted; its verbosity has effect."""
         line = "--v=5 --logtostderr=true --alsologtostderr --stderrthreshold INFO --log_dir=/tmp"
         options = parsed(*line.split(" "), "--vmodule=a=1,b=2", "--log_file", "/x", "--port=1")
         self.assertEqual([options["v"], options["vmodule"], options["port"]], [5, {"a": 1, "b": 2}, 1])
@@ -236,22 +236,57 @@ class EnvironmentOptionsTests(SynchronousTestCase):
         self.assertIn(tower.__version__, out.getvalue())
 
     def test_help(self) -> None:
-        """The help shows defaults as they are written, and no flags without effect."""
+        """The help shows defaults as a user types them, and no flags without effect."""
         text = str(Options())
         self.assertIn("[default: 6000-7000]", text)
         self.assertNotIn("stderrthreshold", text)
 
     def test_parse_options(self) -> None:
-        """As twistd calls it, an error ends the program with one line for stderr, which is exit code 1."""
+        """Called by twistd, an error ends the program with one line on stderr and exit code 1."""
         error = self.assertRaises(SystemExit, Options().parseOptions, ["--port=xyz"])
-        self.assertEqual(error.code, "tower: --port 'xyz' is no port: give a number from 1 to 65535")
+        self.assertEqual(error.code, "tower: --port 'xyz' is not a port: give a number from 1 to 65535")
         options = Options()
         options.parent = Parent()
         error = self.assertRaises(SystemExit, options.parseOptions, ["--port=x\ny"])
-        self.assertTrue(str(error.code).startswith("tower-proxy: --port 'x\\ny' is no port"))
+        self.assertTrue(str(error.code).startswith("tower-proxy: --port 'x\\ny' is not a port"))
 
-    def test_twistd_logs_as_told(self) -> None:
-        """Twistd gets an observer that follows --v, unless its user chose one of his own."""
+    def test_several_errors(self) -> None:
+        """Every bad option and variable is named, each on its own line; each option is read once."""
+        options = Options({"TOWER_SECURE_PORT": "x", "TOWER_LEADER_ELECT": "maybe", "TOWER_TARGET": "a"})
+        options.parent = Parent()
+        error = self.assertRaises(SystemExit, options.parseOptions, ["--port=1\n2", "-k0s", "extra"])
+        self.assertEqual(
+            str(error.code).splitlines(),
+            [
+                "tower-proxy: TOWER_LEADER_ELECT 'maybe' is not a boolean: give true or false",
+                "tower-proxy: 'extra' is not an option: --help lists the options",
+                "tower-proxy: --port '1\\n2' is not a port: give a number from 1 to 65535",
+                "tower-proxy: TOWER_SECURE_PORT 'x' is not a port: give a number from 1 to 65535",
+                "tower-proxy: --keepalive '0s' must be more than 0, such as 10s",
+            ],
+        )
+        self.assertEqual(options.targets, ["a"])
+
+    def test_failed_checks(self) -> None:
+        """Failed checks are collected too; they run only if every value can be read."""
+
+        def needs(flag: str) -> None:
+            raise OptionError(flag, "1", "is wrong")
+
+        class Checked(Options):
+            def postOptions(self) -> None:
+                super().postOptions()
+                self.check(needs, "port")
+                self.check(needs, "secure-port")
+
+        options = Checked({"TOWER_PORT": "1"})
+        error = self.assertRaises(usage.UsageError, options.parse, [])
+        self.assertEqual(str(error), "TOWER_PORT '1' is wrong\n--secure-port '1' is wrong")
+        error = self.assertRaises(usage.UsageError, options.parse, ["--secure-port=x"])
+        self.assertNotIn("is wrong", str(error))
+
+    def test_log_level_of_twistd(self) -> None:
+        """Twistd gets an observer that follows --v, unless its user chose another."""
         chosens: list[dict[str, Any]] = [{}, {"logger": str}, {"syslog": True, "prefix": "tower"}]
         for chosen in chosens:
             options, parent = Options(), Parent(chosen)
@@ -265,7 +300,7 @@ class EnvironmentOptionsTests(SynchronousTestCase):
             self.assertEqual(parent.get("logger"), expected)
 
     def test_log_observer(self) -> None:
-        """Without twistd's options, the log goes to standard output."""
+        """Without twistd's options, the log is written to standard output."""
         out = io.StringIO()
         self.patch(sys, "stdout", out)
         observer = parsed("--v=0").log_observer()
@@ -295,7 +330,7 @@ class Parent(usage.Options):
 
 
 class OneLineTests(SynchronousTestCase):
-    """How a makeService that cannot work ends the program."""
+    """Errors of a makeService end the program."""
 
     def code(self, error: Exception) -> object:
         """Return what the program ends with when its makeService raises *error*."""
@@ -309,26 +344,26 @@ class OneLineTests(SynchronousTestCase):
         return exit_.code
 
     def test_configuration(self) -> None:
-        """What is wrong with the configuration is one line, however long."""
+        """A configuration error is one line, however long."""
         self.assertEqual(self.code(ConfigurationError("no\n  such file")), "tower-proxy: no such file")
         self.assertEqual(self.code(OptionError("port", "1", "is taken")), "tower-proxy: --port '1' is taken")
 
     def test_port(self) -> None:
-        """A port that is taken is named."""
+        """The error about a port in use names the port."""
         text = str(self.code(CannotListenError("127.0.0.1", 8080, OSError(98, "Address already in use"))))
         self.assertIn("127.0.0.1 port 8080 (Address already in use)", text)
 
     def test_others(self) -> None:
-        """What is no question of configuration keeps its traceback."""
+        """Other errors keep their traceback."""
         with self.assertRaises(TowerError), one_line_errors("tower-proxy"):
             raise TowerError("other")
 
 
 class PublicHostTests(SynchronousTestCase):
-    """The host that is put into join lines and kubeconfigs."""
+    """The host in join lines and kubeconfigs."""
 
     def test_hosts(self) -> None:
-        """It is the published one, else the one listened on, and never a wildcard."""
+        """It is the published host, else the one listened on, never a wildcard."""
         self.assertEqual(public_host("0.0.0.0", "tower.example.com"), "tower.example.com")
         self.assertEqual(public_host("10.0.0.1", None), "10.0.0.1")
         for wildcard in ("0.0.0.0", "::", ""):

@@ -1,4 +1,4 @@
-"""How much is logged."""
+"""Log levels and the form of log lines."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tower.options.log_levels import log_output, observer, read_modules, read_ve
 
 
 class VerbosityTests(SynchronousTestCase):
-    """What passes at which level."""
+    """Events that pass at each level."""
 
     def logged(self, verbosity: int, modules: dict[str, int]) -> set[str]:
-        """Return who gets his debugging through."""
+        """Return the namespaces whose debugging passes."""
         out = io.StringIO()
         write = observer(out, verbosity, modules)
         for namespace in ("tower.conch.connection.mux", "tower.conch", "tower.tunnels", "twisted.x"):
@@ -45,7 +45,7 @@ class VerbosityTests(SynchronousTestCase):
         self.assertEqual(self.logged(5, {"conch": 0}), {"tower.tunnels"})
 
     def test_values(self) -> None:
-        """The values of klog's flags are read, or refused with a reason."""
+        """Flags of klog are read, or rejected with a reason."""
         self.assertEqual([read_verbosity(text) for text in ("0", "5", "-1")], [0, 5, -1])
         for text in ("", "x", "1.5", "99999", "١"):
             self.assertRaises(ValueError, read_verbosity, text)
@@ -55,7 +55,7 @@ class VerbosityTests(SynchronousTestCase):
             self.assertRaises(ValueError, read_modules, text)
 
     def test_output(self) -> None:
-        """The log goes where twistd's options say."""
+        """The log is written where twistd's options point."""
         self.assertIs(log_output(None, nodaemon=True), sys.stdout)
         self.assertIs(log_output("-", nodaemon=True), sys.stdout)
         path = Path(self.mktemp()).absolute()
@@ -67,7 +67,7 @@ class VerbosityTests(SynchronousTestCase):
 
 
 class LineTests(SynchronousTestCase):
-    """How an event looks in the log."""
+    """The form of an event in the log."""
 
     def setUp(self) -> None:
         """Log to memory."""
@@ -76,7 +76,7 @@ class LineTests(SynchronousTestCase):
         self.log = Logger(namespace="tower.x", observer=self.observer)
 
     def lines(self) -> list[str]:
-        """Return what was logged, in the lines that the strictest reader sees."""
+        """Return the logged lines, split as the strictest reader does."""
         text = self.out.getvalue()
         self.assertTrue(text.endswith("\n"))
         lines = text.splitlines()
@@ -86,12 +86,14 @@ class LineTests(SynchronousTestCase):
         return lines
 
     def test_one_line(self) -> None:
-        """Whatever its fields hold, an event is one line."""
-        said = "a\n2026-01-01 [tower] forged\r\x9b2J\x85\u2028\u202e\x00\x7f\ud800ü"
-        self.log.info("it says {said}, {said!r} and {more[0]}", said=said, more=[said])
-        self.log.info(said.replace("{", ""))
+        """An event is one line, regardless of its fields."""
+        text = "a\n2026-01-01 [tower] forged\r\x9b2J\x85\u2028\u202e\x00\x7f\ud800ü"
+        self.log.info("the text is {text}, {text!r} and {more[0]}", text=text, more=[text])
+        self.log.info(text.replace("{", ""))
         (one, two) = self.lines()
-        self.assertIn(r"it says a\n2026-01-01 [tower] forged\r\x9b2J\x85\u2028\u202e\x00\x7f\ud800ü, ", one)
+        self.assertIn(
+            r"the text is a\n2026-01-01 [tower] forged\r\x9b2J\x85\u2028\u202e\x00\x7f\ud800ü, ", one
+        )
         self.assertTrue(two.endswith("\\ud800ü"))
         self.assertIn(" [tower.x#info] ", two)
 
@@ -100,7 +102,7 @@ class LineTests(SynchronousTestCase):
         try:
             raise ValueError("forged\r\x9b\u2028")
         except ValueError:
-            self.log.failure("it failed for {who}", who="a\nb")
+            self.log.failure("it failed for {name}", name="a\nb")
         first, *others = self.lines()
         self.assertTrue(first.endswith(r"[tower.x#critical] it failed for a\nb"))
         self.assertTrue(all(line.startswith("\t") for line in others))
@@ -108,7 +110,7 @@ class LineTests(SynchronousTestCase):
         self.assertGreater(len(others), 2)
 
     def test_libraries(self) -> None:
-        """Events of Twisted's old logging are lines, too: texts, systems, failures, and what was printed."""
+        """Events of Twisted's old logging are lines too: texts, systems, failures, and printed output."""
         publish = partial(publishToNewObserver, self.observer, textFromEventDict=textFromEventDict)
         event = {"time": 0.0, "isError": 0, "system": "a\u2028b", "message": ("one\ntwo\x9b",)}
         publish(event)
@@ -119,18 +121,18 @@ class LineTests(SynchronousTestCase):
         self.assertIn(r"	Failure: builtins.ValueError: x\x85y", self.lines())
 
     def test_nothing(self) -> None:
-        """An event without a text is none."""
+        """An event without text is not logged."""
         self.observer({"log_level": LogLevel.info, "log_namespace": "tower.x", "log_time": 0.0})
         self.assertEqual(self.out.getvalue(), "")
 
     def test_syslog(self) -> None:
-        """What goes to syslog is escaped as well, a failure with the priority of one."""
+        """Events for syslog are escaped as well; a failure has the priority of one."""
         sent: list[tuple[int, str]] = []
         self.patch(SyslogObserver, "openlog", lambda *_: None)
         self.patch(SyslogObserver, "syslog", lambda _, priority, line: sent.append((priority, line)))
         log = Logger(namespace="tower.x", observer=syslog_observer("tower"))
-        log.info("said {said}", said="a\nb\x9b\u2028")
-        self.assertEqual(sent, [(LOG_INFO, r"[-] said a\nb\x9b\u2028")])
+        log.info("text {text}", text="a\nb\x9b\u2028")
+        self.assertEqual(sent, [(LOG_INFO, r"[-] text a\nb\x9b\u2028")])
         try:
             raise ValueError("x\x9b")
         except ValueError:

@@ -1,4 +1,4 @@
-"""What the values of options mean."""
+"""Readers of option values."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from tower.options.values import (
 
 
 class QuantityTests(SynchronousTestCase):
-    """Each reader by what it takes and what it refuses."""
+    """Each reader, by valid and invalid values."""
 
     def check(self, read: Callable[[str], object], good: Mapping[str, object], bad: str) -> None:
-        """Expect the values of *good*, and a refusal for each word of *bad* and for no text at all."""
+        """Expect the values of *good*, and an error for each word of *bad* and for the empty text."""
         for text, value in good.items():
             self.assertEqual(read(text), value, text)
         for text in ["", *bad.split(" ")]:
@@ -41,7 +41,7 @@ class QuantityTests(SynchronousTestCase):
             self.assertNotIn("\n", str(error))
 
     def test_durations(self) -> None:
-        """Durations are written as in Go, with days besides."""
+        """Durations are in Go's syntax, plus days."""
         self.check(
             parse_duration,
             {
@@ -68,7 +68,7 @@ class QuantityTests(SynchronousTestCase):
         self.assertEqual(read_duration("1ms"), 0.001)
 
     def test_long_durations(self) -> None:
-        """However long a text is, what it takes to refuse it does not grow with its square."""
+        """A long text is rejected in linear time."""
         before = time.process_time()
         for text in ("9" * 1_000_000, "9" * 1_000_000 + "s", "1." * 500_000, "1s" * 500_000):
             self.assertIn("characters are too many", str(self.assertRaises(ValueError, parse_duration, text)))
@@ -77,7 +77,7 @@ class QuantityTests(SynchronousTestCase):
         self.assertEqual(parse_duration("1s" * 100), 100.0)
 
     def test_duration_text(self) -> None:
-        """Durations are shown as short as they can be read again."""
+        """Durations are formatted in the shortest form that can be read."""
         for seconds, text in {
             0.0: "0s",
             0.0001: "0s",
@@ -93,7 +93,7 @@ class QuantityTests(SynchronousTestCase):
 
     @given(st.integers(0, int(LONGEST * 1000)))
     def test_duration_round_trip(self, milliseconds: int) -> None:
-        """What is shown is read as the same."""
+        """A formatted duration is read as the same."""
         self.assertEqual(parse_duration(format_duration(milliseconds / 1000)), milliseconds / 1000)
 
     def test_sizes(self) -> None:
@@ -120,14 +120,14 @@ class QuantityTests(SynchronousTestCase):
         )
 
     def test_port_ranges(self) -> None:
-        """A range holds both its ends; one port is a range, and none is none."""
+        """A range includes both ends; one port is a range; `none` is None."""
         good = {"6000-7000": range(6000, 7001), "6000-6000": range(6000, 6001), "6000": range(6000, 6001)}
         self.check(
             read_port_range, {**good, "none": None}, "7000-6000 6000- -6000 0-10 6000-65536 a-b 1-2-3 None"
         )
 
     def test_hosts(self) -> None:
-        """Hosts are names or addresses, and carry no port."""
+        """Hosts are names or addresses, without port."""
         self.check(
             read_host,
             {
@@ -148,24 +148,24 @@ class QuantityTests(SynchronousTestCase):
         self.assertRaises(ValueError, read_host, "a." * 127 + "ab")
 
     def test_addresses(self) -> None:
-        """Addresses are host and port; IPv6 stands in brackets."""
+        """Addresses are host and port; IPv6 needs brackets."""
         good = {"db:5432": ("db", 5432), "127.0.0.1:80": ("127.0.0.1", 80), "[::1]:443": ("::1", 443)}
         self.check(read_address, good, "db db: :80 ::1:80 db:x db:0 http://db:80 [::1] ::1")
 
     def test_wildcards(self) -> None:
-        """All ways to say all addresses are known."""
+        """All spellings of all addresses are recognized."""
         self.assertTrue(all(map(is_wildcard, ("", "*", "0.0.0.0", "::"))))
         self.assertFalse(any(map(is_wildcard, ("127.0.0.1", "::1", "example.com"))))
 
     def test_files(self) -> None:
-        """A file must be there and readable, and is not a directory."""
+        """A file must exist and be readable, and must not be a directory."""
         path = Path(self.mktemp())
         self.check(read_file, {}, str(path))
         path.touch()
         self.check(read_file, {str(path): path}, f"{path.parent} {path}/x")
 
     def test_secret_files(self) -> None:
-        """A secret is taken without the line end after it, and not shown when something is wrong with it."""
+        """A secret is read without the line end after it, and not shown in errors."""
         path = Path(self.mktemp())
         self.check(read_secret_file, {}, str(path))
         for content in (b"", b" \n", b"\xff\xfe", b"x" * (SECRET_FILE_LIMIT + 1)):

@@ -26,21 +26,21 @@ class Timing(ReactorBase):
         super().__init__()
 
     def installWaker(self) -> None:
-        """See ReactorBase: nobody is to be woken."""
+        """See ReactorBase: no thread to wake."""
 
 
 class SteadyTests(SynchronousTestCase):
     """A reactor whose calls no setting of the clock moves."""
 
     def setUp(self) -> None:
-        """Have one call wait already."""
+        """Make a reactor with one pending call."""
         self.reactor = Timing()
         self.called: list[str] = []
         self.early = self.reactor.callLater(3600, self.called.append, "early")
         count_steadily(self.reactor)
 
     def test_counts(self) -> None:
-        """It tells the time since some moment that does not change."""
+        """It returns the time since a fixed moment."""
         before = time.monotonic()
         self.assertTrue(before <= self.reactor.seconds() <= time.monotonic())
 

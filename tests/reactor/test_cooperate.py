@@ -15,7 +15,7 @@ from tower.reactor.cooperate import PIECE, map_cooperatively
 
 
 class PiecesTests(SynchronousTestCase):
-    """What is done, and when others have their turn."""
+    """Results, and when other work runs."""
 
     def test_all(self) -> None:
         """All is done, in its order, a piece at a time."""
@@ -45,14 +45,14 @@ class PiecesTests(SynchronousTestCase):
         self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_several(self) -> None:
-        """Of several that are under way one has a turn at a time; one that is given up holds up nobody."""
+        """Only one of the lists under work continues per iteration; a cancelled one delays no other."""
         clock = Clock()
         done: list[str] = []
         several = [
             Deferred.fromCoroutine(map_cooperatively(clock, itertools.repeat(name, 15), done.append, 10))
             for name in "abc"
         ]
-        # Who comes while others are under way waits at once.
+        # # A list that starts while others are under work waits at once.
         self.assertEqual(done, ["a"] * 10)
         self.assertEqual(len(clock.getDelayedCalls()), 1)
         several[1].cancel()

@@ -11,43 +11,43 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.reactor.log_batch import DELAY, FEW, MANY, PERIOD, LogBatch, Summary
 
 
-class NewsTests(SynchronousTestCase):
+class LogBatchTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Collect what is written."""
         self.clock = Clock()
         self.events: list[LogEvent] = []
         observer: Any = self.events.append
-        self.news = LogBatch(self.clock, Logger(namespace="x", observer=observer))
+        self.batch = LogBatch(self.clock, Logger(namespace="x", observer=observer))
 
     @property
     def lines(self) -> list[str]:
-        """What was written so far."""
+        """Return the lines that were written so far."""
         return [formatEvent(event) for event in self.events]
 
     def test_in_a_row(self) -> None:
         """Lines are written together, in order, soon, with their fields."""
-        self.news.info("{who} came", who="a")
+        self.batch.info("{name} came", name="a")
         self.clock.advance(DELAY / 2)
-        self.news.info("{who} came", who="b")
+        self.batch.info("{name} came", name="b")
         self.assertEqual(self.lines, [])
         self.clock.advance(DELAY / 2)
         self.assertEqual(self.lines, ["a came", "b came"])
-        self.assertEqual(self.events[0]["who"], "a")
+        self.assertEqual(self.events[0]["name"], "a")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_many(self) -> None:
         """No more than a number wait."""
         for number in range(MANY + 1):
-            self.news.info("{number}", number=number)
+            self.batch.info("{number}", number=number)
         self.assertEqual(self.lines, [str(number) for number in range(MANY)])
         self.clock.advance(DELAY)
         self.assertEqual(len(self.lines), MANY + 1)
 
     def test_now(self) -> None:
-        """What waits can be written at once, and then nothing is left behind."""
-        self.news.info("last words")
-        self.news.write()
-        self.news.write()
+        """A batch can be written at once; no timer is left then."""
+        self.batch.info("last words")
+        self.batch.write()
+        self.batch.write()
         self.assertEqual(self.lines, ["last words"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -67,12 +67,12 @@ class SummaryTests(SynchronousTestCase):
         return lines
 
     def shut(self, *numbers: int) -> None:
-        """Have doors shut."""
+        """Log closed doors, by number."""
         for number in numbers:
             self.summary.log("doors were shut", "door {number} shut", number=number)
 
     def test_few(self) -> None:
-        """What happens now and then is written at once, as it is, and nothing follows."""
+        """Rare lines are written at once, unchanged, and without a summary."""
         for _ in range(3):
             self.shut(*range(FEW))
             self.assertEqual(self.taken(), [f"door {number} shut" for number in range(FEW)])
@@ -82,7 +82,7 @@ class SummaryTests(SynchronousTestCase):
             self.assertEqual(self.taken(), [])
 
     def test_many(self) -> None:
-        """Of many there are a few lines in each second, their number, and the last of them."""
+        """Frequent lines are summarized: a few per second, their number, and the last of them."""
         for _ in range(3):
             self.shut(*range(5000))
             self.assertEqual(self.taken(), [f"door {number} shut" for number in range(FEW)])
@@ -94,7 +94,7 @@ class SummaryTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_kinds(self) -> None:
-        """What is of another kind is counted by itself, and keeps its level."""
+        """Each kind is counted separately and keeps its level."""
         self.shut(*range(FEW))
         for number in range(FEW + 2):
             self.summary.log("lights went out", "light {number} went out", level=LogLevel.warn, number=number)
@@ -107,7 +107,7 @@ class SummaryTests(SynchronousTestCase):
         self.assertEqual(self.taken(), [summed])
 
     def test_braces(self) -> None:
-        """What strangers say is never taken for a format."""
+        """Text of unauthenticated peers is never interpreted as a format."""
         for _ in range(FEW + 1):
             self.summary.log("doors were shut", "door {name} shut", name="{count} {0.__class__}")
         self.clock.advance(PERIOD)
@@ -116,7 +116,7 @@ class SummaryTests(SynchronousTestCase):
         self.assertEqual(self.taken(), [line] * FEW + [summed])
 
     def test_now(self) -> None:
-        """What was counted can be written at once, and then nothing is left behind."""
+        """Summaries can be written at once; no timer is left then."""
         self.shut(*range(FEW + 2))
         self.summary.write()
         self.summary.write()

@@ -20,7 +20,7 @@ def resident() -> int:
 
 class FreedMemoryTests(SynchronousTestCase):
     def test_when(self) -> None:
-        """It gives back when more has become free since the least that was, not for what is free anyway."""
+        """Memory is released when more became free since the minimum, not for memory that is free anyway."""
         said, trims = 10 * WORTH, 0
 
         def trim() -> None:
@@ -29,7 +29,7 @@ class FreedMemoryTests(SynchronousTestCase):
 
         freed = FreedMemory(lambda: said, trim)
         for free, count in (
-            (10, 0),  # of the start
+            (10, 0),  # at the start
             (11, 1),
             (11, 1),  # given back, and free for malloc all the same
             (2, 1),  # used again
@@ -43,7 +43,7 @@ class FreedMemoryTests(SynchronousTestCase):
             self.assertEqual(trims, count, free)
 
     def test_given_back(self) -> None:
-        """What lies free between pieces in use goes back to the system."""
+        """Memory that is free between pieces in use is returned to the system."""
         freed = FreedMemory()
         freed.look()
         pieces = [os.urandom(PIECE) for _ in range(PIECES)]

@@ -16,7 +16,7 @@ from tower.reactor.poller import GATHERED, LINGER, Poller
 
 
 class Descriptor:
-    """Notes what it is called for, and does what a test wants then."""
+    """Records its calls, and does what a test wants then."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -66,7 +66,7 @@ class PollerTests(SynchronousTestCase):
         self.two.reads = lambda: self.take(self.two)
 
     def take(self, descriptor: Descriptor) -> None:
-        """Receive what came."""
+        """Receive the available bytes."""
         descriptor.socket.recv(100)
 
     def turn(self) -> bool:
@@ -79,7 +79,7 @@ class PollerTests(SynchronousTestCase):
         verifyObject(IReactorFDSet, self.poller)
 
     def test_read(self) -> None:
-        """Whoever has something to read is called, nobody else."""
+        """Only a socket with something to read is called."""
         self.poller.addReader(self.one)
         self.poller.addReader(self.two)
         self.far.send(b"x")
@@ -87,7 +87,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual((self.one.calls, self.two.calls), (["read"], []))
 
     def test_write(self) -> None:
-        """Whoever has room is called for as long as it asks for it."""
+        """A socket with room is called until its writer is removed."""
         self.one.writes = lambda: self.poller.removeWriter(self.one)
         self.poller.addWriter(self.one)
         self.turn()
@@ -95,7 +95,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(self.one.calls, ["write"])
 
     def test_both(self) -> None:
-        """Reading and writing are asked for and given up one by one."""
+        """Readers and writers are added and removed one by one."""
         self.poller.addReader(self.one)
         self.poller.addWriter(self.one)
         self.assertEqual((self.poller.getReaders(), self.poller.getWriters()), ([self.one], [self.one]))
@@ -119,7 +119,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(self.reactor.readers, [])
 
     def test_broken(self) -> None:
-        """A socket that broke is readable, or writable, for whoever waits for that."""
+        """A broken socket is readable, or writable, whichever is waited for."""
         self.poller.addReader(self.one)
         self.poller.addWriter(self.two)
         self.two.writes = lambda: self.poller.removeWriter(self.two)
@@ -130,7 +130,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual((self.one.calls, self.two.calls), (["read"], ["write"]))
 
     def test_goes_on(self) -> None:
-        """What comes while somebody is called is served in the same turn of the reactor."""
+        """Bytes that come during a call are served in the same iteration of the reactor."""
         self.poller.addReader(self.one)
         self.poller.addReader(self.two)
 
@@ -159,7 +159,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_hurried(self) -> None:
-        """What is to be called at once does not wait until no more bytes come."""
+        """A call with delay 0 does not wait until no more bytes come."""
         self.poller.addReader(self.one)
         done: list[int] = []
 
@@ -172,7 +172,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(done, [1])
 
     def test_end_of_turn(self) -> None:
-        """`Poller.soon` calls after everybody who was ready, once."""
+        """`Poller.soon` calls after all ready sockets, once."""
         order: list[str] = []
         self.poller.addReader(self.one)
         self.poller.addReader(self.two)
@@ -190,7 +190,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(order, ["read", "read", "end", "end"])
 
     def test_gathers(self) -> None:
-        """While several are ready at once, the end of the turn waits for what comes meanwhile."""
+        """While several sockets are ready at once, the end of the iteration is deferred."""
         order: list[str] = []
         self.poller.addReader(self.one)
         self.poller.addReader(self.two)
@@ -239,7 +239,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_end_leads_to_another(self) -> None:
-        """What asks again at the end of a turn is called again, and others are not held up by it."""
+        """A call that asks again at the end of an iteration is made again, and delays no other."""
         self.poller.addReader(self.one)
         self.poller.addReader(self.two)
         calls: list[int] = []
@@ -277,7 +277,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_error_at_the_end(self) -> None:
-        """An error at the end of a turn is logged; what else was to be called is called."""
+        """An error at the end of an iteration is logged; the other calls are made."""
         done: list[str] = []
 
         def fail() -> None:
@@ -290,7 +290,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_number_taken_again(self) -> None:
-        """An event of a socket that is gone does not reach another with its descriptor's number."""
+        """An event of a closed socket does not reach a new one with its descriptor number."""
         self.poller.addReader(self.one)
         self.poller.addReader(self.two)
         heirs: list[Descriptor] = []
@@ -316,7 +316,7 @@ class PollerTests(SynchronousTestCase):
         self.assertEqual(heirs[0].calls, [])
 
     def test_shutdown(self) -> None:
-        """When the reactor drops the poller, everybody is told and nobody is left."""
+        """When the reactor drops the poller, all descriptors are notified and removed."""
         self.poller.addReader(self.one)
         self.poller.addWriter(self.one)
         self.poller.addWriter(self.two)

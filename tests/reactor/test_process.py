@@ -1,4 +1,4 @@
-"""Tests of what the process asks of its system."""
+"""Settings of the process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ProcessTests(SynchronousTestCase):
         self.assertRaises(OSError, are_scarce, -1)
 
     def test_forgotten(self) -> None:
-        """A variable is gone from the environment, and its value from where it stood; others stay."""
+        """A variable is removed from the environment, and its value overwritten; others stay."""
         for name, value in (("TOWER_TEST_TOKEN", "t0p-s3cret"), ("TOWER_TEST_TOKENS", "other")):
             os.environ[name] = value
             self.addCleanup(os.environ.pop, name, None)
@@ -64,7 +64,7 @@ class ProcessTests(SynchronousTestCase):
         forget_variable("TOWER_TEST_TOKEN")
 
     def test_settled(self) -> None:
-        """What is there is frozen, and collections become rarer."""
+        """Existing objects are frozen, and collections become rarer."""
         thresholds = gc.get_threshold()
         self.addCleanup(gc.set_threshold, *thresholds)
         self.addCleanup(gc.unfreeze)

@@ -11,7 +11,7 @@ from tower.reactor.repeating import RepeatingTask
 
 class UntilTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a timer whose work is in the test's hands."""
+        """Make a timer whose work the test controls."""
         self.clock = Clock()
         self.work: list[Deferred[None]] = []
         self.times: list[float] = []
@@ -38,7 +38,7 @@ class UntilTests(SynchronousTestCase):
         self.assertEqual(self.times, [0.0, 22.0])
 
     def test_failures(self) -> None:
-        """What the work raises, at once or later, is logged, and it is done again."""
+        """An error of the work, immediate or later, is logged, and the work is repeated."""
 
         def fail() -> Deferred[None]:
             self.times.append(self.clock.seconds())
@@ -95,7 +95,7 @@ class UntilTests(SynchronousTestCase):
         self.assertEqual(self.times, [0.0, 1.0])
 
     def test_start_again_while_the_old_work_lingers(self) -> None:
-        """Work that does not heed being cancelled is not done twice at once, but anew when it is over."""
+        """Work that ignores its cancellation is not done twice at once, but again when it is over."""
         lingering: Deferred[None] = Deferred()
 
         async def linger() -> None:
@@ -115,8 +115,8 @@ class UntilTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertEqual(self.times, [0.0, 0.0])
 
-    def test_hurry(self) -> None:
-        """It is done at once, and the period begins anew."""
+    def test_run_soon(self) -> None:
+        """The work is done at once, and the period starts again."""
         self.timer.startService()
         self.done()
         self.clock.advance(5)
@@ -128,7 +128,7 @@ class UntilTests(SynchronousTestCase):
         self.assertEqual(self.times, [0.0, 5.0, 20.0])
 
     def test_run_soon_at_most_every(self) -> None:
-        """The first is served at once; who comes then waits for the next, all of them together."""
+        """The first request is served at once; later ones wait together for the next time."""
         self.timer.startService()
         self.done()
         for _ in range(14):
@@ -157,7 +157,7 @@ class UntilTests(SynchronousTestCase):
         self.assertEqual(self.times, [0.0, 2.0, 10.0])
 
     def test_run_soon_at_most_every_before_its_time(self) -> None:
-        """What is done because its time has come serves those, too, who would have had to wait longer."""
+        """Work done because the period ended also serves the requests that had to wait."""
         self.timer.startService()
         self.done()
         self.clock.advance(1)
@@ -167,8 +167,8 @@ class UntilTests(SynchronousTestCase):
         self.clock.advance(15)
         self.assertEqual(self.times, [0.0, 1.0, 16.0])
 
-    def test_hurry_while_it_works(self) -> None:
-        """What is being done may be too late for what is new, so it is done once more."""
+    def test_run_soon_while_it_works(self) -> None:
+        """Work that is being done may be too late for a request, so it is repeated once."""
         self.timer.startService()
         self.timer.run_soon()
         self.timer.run_soon()
@@ -179,8 +179,8 @@ class UntilTests(SynchronousTestCase):
         self.clock.advance(14.9)
         self.assertEqual(len(self.times), 2)
 
-    def test_hurry_when_stopped(self) -> None:
-        """A timer that does not run has nothing to hurry for."""
+    def test_run_soon_when_stopped(self) -> None:
+        """A stopped timer does nothing."""
         self.timer.run_soon()
         self.timer.startService()
         self.done()

@@ -72,19 +72,19 @@ class WithinTests(SynchronousTestCase):
         self.result = within(self.clock, 2.0, self.doing, lambda: TimeoutError("too late"))
 
     def test_in_time(self) -> None:
-        """What is done in time, or fails, is as it is, and no timer is left."""
+        """Work that ends in time, or fails, keeps its result; no timer is left."""
         self.doing.callback(7)
         self.assertEqual(self.successResultOf(self.result), 7)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_failed(self) -> None:
-        """So is a failure, and who cancels it."""
+        """So is a failure, and a cancellation."""
         self.result.cancel()
         self.failureResultOf(self.result, CancelledError)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_late(self) -> None:
-        """What is not done in time is cancelled."""
+        """Work that is late is cancelled."""
         self.clock.advance(1.9)
         self.assertNoResult(self.result)
         self.clock.advance(0.1)
@@ -96,18 +96,18 @@ class WheelTests(SynchronousTestCase):
     """Wheel."""
 
     def setUp(self) -> None:
-        """Start at a time that is no multiple of anything."""
+        """Start at a time that is a multiple of nothing."""
         self.clock = Clock()
         self.clock.advance(1000.3)
         self.wheel = Wheel(self.clock)
         self.called: list[float] = []
 
     def note(self) -> None:
-        """Note when this is called."""
+        """Record the time of this call."""
         self.called.append(self.wheel.seconds())
 
     def test_when(self) -> None:
-        """A call is never early and hardly late, in whatever order calls were made."""
+        """A call is never early and hardly late, in any order of calls."""
         rng = random.Random(1)
         due = [(rng.uniform(0.0, 20.0), number) for number in range(200)]
         made: dict[int, float] = {}
@@ -121,7 +121,7 @@ class WheelTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_cancel(self) -> None:
-        """What is cancelled is not called, twice is no harm, and the last one leaves nothing behind."""
+        """A cancelled call is not made, cancelling twice is harmless, and the last one leaves nothing."""
         calls = [self.wheel.callLater(delay, self.note) for delay in (1.0, 1.0, 5.0)]
         calls[0].cancel()
         self.clock.advance(2.0)

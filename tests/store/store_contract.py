@@ -8,7 +8,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
-from tower.store import RING, IStore, MemoryStore
+from tower.store import EVENT_LIMIT, IStore, MemoryStore
 from tower.store.records import (
     RECORD_LIMIT,
     Create,
@@ -203,11 +203,11 @@ class StoreContract(TestCase):
     async def test_ring(self) -> None:
         """Older events than the ring holds are expired; another kind's events do not push them out."""
         await self.store.create("ports", "1", {})
-        await self.store.transact([Create("clusters", f"c{i}", {}) for i in range(RING)])
-        self.assertEqual(len(self.store.changes("clusters", 0)), RING)
+        await self.store.transact([Create("clusters", f"c{i}", {}) for i in range(EVENT_LIMIT)])
+        self.assertEqual(len(self.store.changes("clusters", 0)), EVENT_LIMIT)
         await self.store.create("clusters", "more", {})
         self.assertRaises(Expired, self.store.changes, "clusters", 1)
-        self.assertEqual(len(self.store.changes("clusters", 2)), RING)
+        self.assertEqual(len(self.store.changes("clusters", 2)), EVENT_LIMIT)
         self.assertEqual(len(self.store.changes("ports", 0)), 1)
 
     async def test_values_are_copies(self) -> None:

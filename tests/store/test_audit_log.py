@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
@@ -13,12 +13,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
 from tower.options import OptionError
+from tower.reactor.interfaces import IReactor
+from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import RotatingFile, StandardOutput
 from tower.store.audit_log import (
-    GATHERING,
-    LARGEST_BACKLOG,
-    PATIENCE,
-    RETRY,
+    BATCH_DELAY,
+    QUEUE_LIMIT,
+    RETRY_DELAY,
+    STOP_TIMEOUT,
     AuditCollector,
     AuditLog,
     open_audit_log,
@@ -69,7 +71,7 @@ class AuditLogTests(SynchronousTestCase):
         self.file = FakeFile()
         self.thread = FakeThread()
         self.work = self.thread.work
-        self.log = AuditLog(self.clock, self.thread, self.file, "audit.log")
+        self.log = AuditLog(self.clock, cast(WorkerThread, self.thread), self.file, "audit.log")
 
     def do(self) -> None:
         """Do the next piece of the thread's work."""
@@ -85,7 +87,7 @@ class AuditLogTests(SynchronousTestCase):
         for line in (b"1\n", b"2\n"):
             self.log.put(line)
         self.assertEqual(self.work, [])
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         self.do()
         self.assertEqual(self.file.written, [b"1\n2\n"])
         self.clock.advance(60)
@@ -94,41 +96,41 @@ class AuditLogTests(SynchronousTestCase):
     def test_slow(self) -> None:
         """While the disk is slow lines wait, and nothing else does: one piece of work at a time."""
         self.log.put(b"1\n")
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         self.log.put(b"2\n")
         self.clock.advance(60)
         self.assertEqual(len(self.work), 1)
         self.do()
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         self.do()
         self.assertEqual(self.file.written, [b"1\n", b"2\n"])
 
     def test_full(self) -> None:
         """What a full disk does not take is tried again, in order, and nothing is written twice."""
         self.log.put(b"1\n")
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         self.log.put(b"2\n")
         self.fail_to_do()
         self.log.put(b"3\n")
-        self.clock.advance(RETRY)
+        self.clock.advance(RETRY_DELAY)
         self.fail_to_do()
-        self.clock.advance(RETRY)
+        self.clock.advance(RETRY_DELAY)
         self.do()
         self.assertEqual(self.file.written, [b"1\n2\n3\n"])
         self.assertEqual((self.log.lines, self.log.lost), (3, 0))
 
     def test_bounded(self) -> None:
         """When the disk takes nothing for long, what there is no room for is lost and counted."""
-        line = b"x" * (LARGEST_BACKLOG // 4 - 1) + b"\n"
+        line = b"x" * (QUEUE_LIMIT // 4 - 1) + b"\n"
         self.log.put(line)
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         for _ in range(5):
             self.log.put(line)
         self.assertEqual((self.log.lines, self.log.lost), (6, 2))
         self.fail_to_do()
         self.log.put(line)
         self.assertEqual(self.log.lost, 3)
-        self.clock.advance(RETRY)
+        self.clock.advance(RETRY_DELAY)
         self.do()
         self.assertEqual(self.file.written, [line * 4])
         self.log.put(line)
@@ -146,7 +148,7 @@ class AuditLogTests(SynchronousTestCase):
     def test_stop(self) -> None:
         """A stop writes what waits and what comes meanwhile, then closes the file."""
         self.log.put(b"1\n")
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         self.log.put(b"2\n")
         stopped = Deferred.fromCoroutine(self.log.stop())
         self.do()
@@ -168,10 +170,10 @@ class AuditLogTests(SynchronousTestCase):
     def test_stop_with_a_disk_that_hangs(self) -> None:
         """A stop does not wait for ever."""
         self.log.put(b"1\n")
-        self.clock.advance(GATHERING)
+        self.clock.advance(BATCH_DELAY)
         stopped = Deferred.fromCoroutine(self.log.stop())
         for _ in range(2):
-            self.clock.advance(PATIENCE)
+            self.clock.advance(STOP_TIMEOUT)
         self.successResultOf(stopped)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
@@ -183,7 +185,7 @@ class OptionsTests(SynchronousTestCase):
         """Return what these options make."""
         options = Options({})
         options.parse(list(arguments))
-        return open_audit_log(options, Clock(), lambda: 0.0)
+        return open_audit_log(options, cast(IReactor, Clock()), lambda: 0.0)
 
     def test_none(self) -> None:
         """There is none unless a path is given."""

@@ -25,7 +25,7 @@ from tower.clusters import Clusters
 from tower.clusters.v1_tokens import V1Tokens
 from tower.errors import ConfigurationError
 from tower.store.records import Create, Expired, RecordMissing, StoreFailed, Update
-from tower.store.sqlite import BACKLOG, SQLiteStore
+from tower.store.sqlite import QUEUE_LIMIT, SQLiteStore
 from tower.store.sqlite_file import APPLICATION_ID, SCHEMA
 
 reactor = cast(IReactorFromThreads, global_reactor)
@@ -188,7 +188,7 @@ class SQLiteStoreTests(TestCase):
             except StoreFailed as e:
                 failures += 1
                 self.assertIn(str(self.path), str(e))
-                self.assertIn("make room", str(e))
+                self.assertIn("free space", str(e))
                 self.assertIsNone(store.get("settings", str(number)))
         self.assertGreater(failures, 10)
         kept = dict(store.snapshot("settings"))
@@ -222,7 +222,7 @@ class SQLiteStoreTests(TestCase):
 
     async def test_backlog(self) -> None:
         """More writes than the backlog holds are refused at once."""
-        writes = [self.store.create("clusters", str(n), {}) for n in range(BACKLOG)]
+        writes = [self.store.create("clusters", str(n), {}) for n in range(QUEUE_LIMIT)]
         refused = self.store.create("clusters", "more", {})
         self.assertIn("wait", str(self.failureResultOf(refused, StoreFailed).value))
         for write in writes[10:]:

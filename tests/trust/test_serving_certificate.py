@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.certificates import DAY, authority, below, client_context, der, rsa_authority, shake
 from tower.errors import ConfigurationError
 from tower.trust.pki import Authority
-from tower.trust.serving_certificate import LIFETIME, STATE_FILE, Serving, serving_names
+from tower.trust.serving_certificate import LIFETIME, STATE_FILE, ServingCertificate, serving_names
 from tower.trust.statedir import StateDir
 
 
@@ -38,11 +38,11 @@ class ServingTests(SynchronousTestCase):
 
     def serving(
         self, names: Sequence[str] = ("localhost", "127.0.0.1"), by: Authority | None = None
-    ) -> Serving:
-        """Return a `Serving` over the test's state directory."""
-        return Serving(self.files, by or self.authority, self.users, names, lambda: self.now)
+    ) -> ServingCertificate:
+        """Return a `ServingCertificate` over the test's state directory."""
+        return ServingCertificate(self.files, by or self.authority, self.users, names, lambda: self.now)
 
-    def shown(self, serving: Serving) -> bytes | None:
+    def shown(self, serving: ServingCertificate) -> bytes | None:
         """Return the certificate (DER) that a client is shown."""
         context = client_context(self.authority)
         context.verify_flags |= ssl.VerifyFlags(0x200000)  # no look at the clock: the test moves it

@@ -7,7 +7,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.conch.transport.limits import TooManyTunnels
-from tower.tunnels.limits import ASSURED, PATIENCE, Entrance, TunnelPlaces
+from tower.tunnels.limits import ANSWER_TIMEOUT, RECHECK_AFTER, TunnelSlot, TunnelSlots
 
 
 class FakeSSH:
@@ -42,7 +42,7 @@ class TunnelPlacesTests(SynchronousTestCase):
     def setUp(self) -> None:
         """Make an empty one."""
         self.clock = Clock()
-        self.places = TunnelPlaces(self.clock, per_key=2, per_cluster=3)
+        self.places = TunnelSlots(self.clock, per_key=2, per_cluster=3)
 
     def tearDown(self) -> None:
         """Nothing may be left of anybody who went."""
@@ -60,7 +60,7 @@ class TunnelPlacesTests(SynchronousTestCase):
 
     def judge(self) -> None:
         """Let the time pass that tunnels have for their answers."""
-        self.clock.advance(PATIENCE)
+        self.clock.advance(ANSWER_TIMEOUT)
         self.clock.advance(0)
 
     def test_key(self) -> None:
@@ -101,7 +101,7 @@ class TunnelPlacesTests(SynchronousTestCase):
 
     def test_unlimited(self) -> None:
         """0 is any number."""
-        self.places = TunnelPlaces(self.clock)
+        self.places = TunnelSlots(self.clock)
         for _ in range(100):
             self.entered("k")
 
@@ -111,7 +111,7 @@ class TunnelPlacesTests(SynchronousTestCase):
         newcomer = FakeSSH()
         waiting = self.places.enter("alpha", "k", newcomer)
         assert waiting is not None
-        self.clock.advance(PATIENCE - 0.01)
+        self.clock.advance(ANSWER_TIMEOUT - 0.01)
         self.assertNoResult(waiting)
         self.clock.advance(0.01)
         self.clock.advance(0)
@@ -152,7 +152,7 @@ class TunnelPlacesTests(SynchronousTestCase):
         assert waiting is not None
         self.judge()
         self.failureResultOf(waiting, TooManyTunnels)
-        self.clock.advance(ASSURED - 0.01)
+        self.clock.advance(RECHECK_AFTER - 0.01)
         self.assertRaises(TooManyTunnels, self.places.enter, "alpha", "k", FakeSSH())
         self.assertEqual([each.asked for each in held], [1, 1])
         self.clock.advance(0.01)
@@ -200,7 +200,7 @@ class TunnelPlacesTests(SynchronousTestCase):
     def test_entrance(self) -> None:
         """A connection's place is free when the connection is gone, and none is given to it after that."""
         ssh = FakeSSH()
-        entrance = Entrance(self.places)
+        entrance = TunnelSlot(self.places)
         entrance.attach(ssh)
         self.assertIs(entrance.enter("alpha", "k"), None)
         self.assertEqual(self.places._counts, {"alpha": 1})

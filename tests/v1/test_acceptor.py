@@ -15,11 +15,12 @@ from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tests.fakes.v1_pairs import GOOD, OldAgent
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.connection.global_requests import RequestRefused, Unanswered
+from tower.conch.connection.mux import Mux
 from tower.conch.transport.keys import KeyPair
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.pipes import NO_RECEIVER
-from tower.tunnels.limits import TunnelPlaces
+from tower.tunnels.limits import TunnelSlots
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.config import CONFIG, AgentConfig
 from tower.v1.tunnel import V1Tunnel
@@ -41,9 +42,9 @@ class Agent(OldAgent):
         self._config = config
         self.answer: Deferred[bytes] = Deferred()
 
-    def let_in(self) -> None:
+    def start_connection(self) -> None:
         """Send the config."""
-        super().let_in()
+        super().start_connection()
         self.request(CONFIG, self._config.encode()).chainDeferred(self.answer)
 
 
@@ -51,13 +52,13 @@ class V1ReceptionTests(SynchronousTestCase):
     """Who is let in, and what becomes of it."""
 
     def setUp(self) -> None:
-        """Start with one cluster, a token for it, and a reception."""
+        """Start with one cluster, a token for it, and a acceptor."""
         self.bench = Bench()
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.tokens = V1Tokens(self.bench.store, self.bench.clock)
         self.token = self.successResultOf(self.tokens.mint("alpha"))
         clock, host_key = self.bench.clock, KeyPair.generate()
-        self.reception = AgentAcceptor(
+        self.acceptor = AgentAcceptor(
             clock,
             self.bench.tunnels,
             self.bench.tokens,
@@ -66,8 +67,8 @@ class V1ReceptionTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=clock.seconds,
         )
-        self.old = V1AgentAcceptor(clock, self.reception, self.tokens, host_key, keepalive=10.0)
-        self.reception.startService()
+        self.old = V1AgentAcceptor(clock, self.acceptor, self.tokens, host_key, keepalive=10.0)
+        self.acceptor.startService()
 
     def connect(self, **changes: Any) -> tuple[Agent, Deferred[None]]:
         """Have an agent connect; return it and what `V1AgentAcceptor.opened` returned."""
@@ -111,7 +112,7 @@ class V1ReceptionTests(SynchronousTestCase):
             self.assertEqual(error.reply, b"Unauthorized agent")
             self.successResultOf(settled)
             self.assertEqual(self.bench.tunnels.live("alpha"), [])
-        self.successResultOf(self.reception.stopService())
+        self.successResultOf(self.acceptor.stopService())
 
     def test_two_agents(self) -> None:
         """Two agents of one cluster serve it together, each with its own credential."""
@@ -127,7 +128,7 @@ class V1ReceptionTests(SynchronousTestCase):
 
     def test_one_too_many(self) -> None:
         """Agents with one token are limited by their cluster alone; one more hears why."""
-        self.reception.places = TunnelPlaces(self.bench.clock, per_key=1, per_cluster=2)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
         for answer in (b"", b""):
             agent, _ = self.connect()
             self.assertEqual(self.successResultOf(agent.answer), answer)
@@ -180,11 +181,14 @@ class V1ReceptionTests(SynchronousTestCase):
         agent, _ = self.connect()
         answers: list[tuple[int, bytes]] = []
 
-        class Mux:
+        class Recorded(Mux):
+            def __init__(self) -> None:
+                """It has no wire."""
+
             def message(self, kind: int, payload: memoryview) -> None:
                 answers.append((kind, bytes(payload)))
 
-        agent.mux = Mux()
+        agent.mux = Recorded()
         for kind in (b"kubesphere", b"direct-tcpip", b"session"):
             name = len(kind).to_bytes(4, "big") + kind
             agent.sendPacket(90, name + bytes(4) + b"\0\x20\0\0" + b"\0\0\x80\0" + b"127.0.0.1:22")
@@ -195,7 +199,7 @@ class V1ReceptionTests(SynchronousTestCase):
     def test_stopped(self) -> None:
         """A proxy that stops tells old agents too."""
         agent, _ = self.connect()
-        stopped = self.reception.stopService()
+        stopped = self.acceptor.stopService()
         self.pump()
         self.successResultOf(stopped)
         self.failureResultOf(agent.request(b"ping"), Unanswered)

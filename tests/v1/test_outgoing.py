@@ -13,7 +13,8 @@ from tests.fakes.pipes import FakePipe
 from tests.fakes.streams import FakeIncoming
 from tower.conch.connection.channel_open import Incoming
 from tower.net.connecting import ConnectFailed
-from tower.tunnels.targets import Address
+from tower.reactor.interfaces import ISocketReactor
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registration
@@ -22,7 +23,7 @@ REGISTRATION = Registration(
     AgentConfig(
         name="alpha", token="t0ken-of-alpha", kubernetes="Kubernetes:6443", kubesphere="[fd00::1]:80"
     ),
-    {"kubernetes:6443": Address("10.0.0.1", 6443), "[fd00::1]:80": Address("fd00::1", 80)},
+    {"kubernetes:6443": ServiceAddress("10.0.0.1", 6443), "[fd00::1]:80": ServiceAddress("fd00::1", 80)},
 )
 
 
@@ -31,7 +32,7 @@ class V1OutgoingTests(SynchronousTestCase):
         """Have a tunnel's streams, whose connects are in the test's hands."""
         self.asked: list[tuple[str, int, dict[str, Any]]] = []
         self.dialled: list[Deferred[Any]] = []
-        self.outgoing = V1Outgoing(Clock(), connect=self.connect)
+        self.outgoing = V1Outgoing(cast(ISocketReactor, Clock()), connect=self.connect)
         self.dialling = self.outgoing.for_tunnel(REGISTRATION)
 
     def connect(self, reactor: Any, host: str, port: int, **options: Any) -> Deferred[Any]:

@@ -14,18 +14,18 @@ from tower import __version__
 from tower.errors import ConfigurationError
 from tower.kube.apiserver import APIServer
 from tower.trust.pki import pem_of_key
-from tower.tunnels.targets import KUBESPHERE_SERVICE, Address
+from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress
 from tower.v1.config import AgentConfig
 from tower.v1.registration import Registrar
 
-KUBESPHERE = Address(*KUBESPHERE_SERVICE)
+KUBESPHERE = ServiceAddress(*KUBESPHERE_SERVICE)
 
 
 class AddressTests(SynchronousTestCase):
     def test_text(self) -> None:
         """IPv6 is in brackets."""
-        self.assertEqual(str(Address("10.0.0.1", 6443)), "10.0.0.1:6443")
-        self.assertEqual(str(Address("fd00::1", 80)), "[fd00::1]:80")
+        self.assertEqual(str(ServiceAddress("10.0.0.1", 6443)), "10.0.0.1:6443")
+        self.assertEqual(str(ServiceAddress("fd00::1", 80)), "[fd00::1]:80")
 
 
 class RegistrarTests(SynchronousTestCase):
@@ -100,11 +100,11 @@ class RegistrarTests(SynchronousTestCase):
         self.assertEqual(registration.config.kubernetes, "Kubernetes:6443")
         self.assertEqual(
             registration.addresses,
-            {"kubernetes:6443": Address("10.0.0.1", 6443), str(KUBESPHERE): KUBESPHERE},
+            {"kubernetes:6443": ServiceAddress("10.0.0.1", 6443), str(KUBESPHERE): KUBESPHERE},
         )
         registration = self.registrar(service="[fd00::1]:443").registration()
         self.assertEqual(registration.config.kubernetes, "[fd00::1]:443")
-        self.assertEqual(registration.addresses["[fd00::1]:443"], Address("fd00::1", 443))
+        self.assertEqual(registration.addresses["[fd00::1]:443"], ServiceAddress("fd00::1", 443))
 
     def test_rotation(self) -> None:
         """The next registration has what is there then."""

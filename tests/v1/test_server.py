@@ -12,7 +12,7 @@ from tower.conch.connection.liveness import PeerDead
 from tower.conch.transport.limits import HandshakeTimeout, TransportLimits
 from tower.v1.config import SERVER_VERSION, AgentConfig
 from tower.v1.server import V1Agent
-from tower.v2.transport import NotLetIn
+from tower.v2.transport import AuthenticationFailed
 
 
 class RegistrationTests(SynchronousTestCase):
@@ -56,7 +56,7 @@ class RegistrationTests(SynchronousTestCase):
         ):
             self.setUp()
             self.assertEqual(self.refused(config.encode()), "Unauthorized agent")
-            assert isinstance(self.pair.refused, NotLetIn)
+            assert isinstance(self.pair.refused, AuthenticationFailed)
             self.assertIn(reason, str(self.pair.refused))
             carried.append(str(self.pair.lost[self.pair.client]))
         self.assertEqual(*carried)
@@ -131,7 +131,7 @@ class RegistrationTests(SynchronousTestCase):
             self.pair.client.request(name, want_reply=False)
             self.pair.pump()
             reason = str(self.pair.lost.get(self.pair.client, ""))
-            self.assertNotIn("a reply to no request", reason)
+            self.assertNotIn("a reply without a request", reason)
 
 
 class DeadlineTests(SynchronousTestCase):

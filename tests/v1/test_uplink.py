@@ -16,7 +16,8 @@ from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import ConfigurationError
 from tower.net.budget import Budget
 from tower.net.connection import Connection
-from tower.tunnels.targets import Address
+from tower.reactor.interfaces import ISocketReactor
+from tower.tunnels.targets import ServiceAddress
 from tower.v1.client import RegistrationRefused, RegistrationUnanswered
 from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
@@ -41,7 +42,7 @@ class FakeRegistrar:
         if self.error is not None:
             raise self.error
         config = AgentConfig(name="alpha", token="t0ken", kubernetes=API_SERVER.decode(), bearer=self.token)
-        return Registration(config, {API_SERVER.decode(): Address("10.0.0.1", 6443)})
+        return Registration(config, {API_SERVER.decode(): ServiceAddress("10.0.0.1", 6443)})
 
 
 class FakeDialer:
@@ -81,7 +82,7 @@ class V1UplinkTests(SynchronousTestCase):
             cast(Dialer, self.dialer),
             cast(Registrar, self.registrar),
             None,
-            V1Outgoing(self.clock, connect=self.connect_there),
+            V1Outgoing(cast(ISocketReactor, self.clock), connect=self.connect_there),
             Budget(1 << 20),
             keepalive=10.0,
             epoch=lambda: NOW,

@@ -14,7 +14,7 @@ from tests.store.store_contract import HeldStore
 from tower.clusters import Clusters
 from tower.store.records import StoreFailed
 from tower.tunnels import Tunnels
-from tower.v1.warnings import AGENT_PROTOCOL, Notices
+from tower.v1.warnings import AGENT_PROTOCOL, V1Warnings
 
 #: 2026-09-21T14:13:20Z, s.
 NOW = 1_790_000_000.0
@@ -60,9 +60,9 @@ class NoticesTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, observer)
         self.notices = self.started()
 
-    def started(self, **options: bool) -> Notices:
+    def started(self, **options: bool) -> V1Warnings:
         """Return a service that runs."""
-        notices = Notices(self.clusters, self.tunnels, self.clock.seconds, **options)
+        notices = V1Warnings(self.clusters, self.tunnels, self.clock.seconds, **options)
         notices.startService()
         self.addCleanup(notices.stopService)
         return notices
@@ -95,7 +95,7 @@ class NoticesTests(SynchronousTestCase):
         found = self.condition()
         assert found is not None
         self.assertEqual(found[:2], ("False", "KubeSphereV1"))
-        for words in ("does not verify this proxy", "sends its credentials", "nothing but a token"):
+        for words in ("does not verify this proxy", "sends its credentials", "only a token authenticates it"):
             self.assertIn(words, found[2])
         self.assertNotIn("--v1", found[2])
 
@@ -125,17 +125,17 @@ class NoticesTests(SynchronousTestCase):
     def test_credential(self) -> None:
         """It says when the first credential ends, and from then on that it has."""
         self.tunnels.add(OldTunnel("alpha"))
-        self.assertNotIn("ends at", self.message())
+        self.assertNotIn("expires at", self.message())
         self.tunnels.add(OldTunnel("alpha", NOW + 3600))
         self.tunnels.add(OldTunnel("alpha", NOW + 60))
-        self.assertIn("ends at 2026-09-21T14:14:20Z", self.message())
+        self.assertIn("expires at 2026-09-21T14:14:20Z", self.message())
         self.assertIn("restart the agent before that", self.message())
         self.notices.remind()
         self.assertEqual(len(self.logged(LogLevel.warn)), 3)
         self.clock.advance(60)
         self.notices.remind()
-        self.assertIn("ended at 2026-09-21T14:14:20Z: restart the agent.", self.message())
-        self.assertIn("restart those of alpha", self.logged(LogLevel.warn)[-1])
+        self.assertIn("expired at 2026-09-21T14:14:20Z: restart the agent.", self.message())
+        self.assertIn("restart the agents of alpha", self.logged(LogLevel.warn)[-1])
 
     def test_many_credentials(self) -> None:
         """The line about credentials that have ended names some clusters and counts the others."""

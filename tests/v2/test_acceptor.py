@@ -11,11 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.control.bench import Bench
 from tests.fakes.tunnel_pairs import MemoryPipe, carry_all
 from tower.conch.transport.keys import KeyPair
-from tower.conch.transport.limits import NoRoom
+from tower.conch.transport.limits import TooManyConnections
 from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.net.budget import Budget
 from tower.net.connection_slots import Slots
-from tower.tunnels.limits import PATIENCE, TunnelPlaces
+from tower.tunnels.limits import ANSWER_TIMEOUT, TunnelSlots
 from tower.v2.acceptor import AgentAcceptor
 from tower.v2.hello import AgentHello
 from tower.v2.transport import AgentRefused, ClientTransport
@@ -25,7 +25,7 @@ from tower.websocket.frames import FrameReader, FrameWriter
 class Agent:
     """An agent's end.
 
-    :ivar failed: why it was not let in.
+    :ivar failed: why it was rejected.
     :ivar lost: why its tunnel ended.
     """
 
@@ -56,11 +56,11 @@ class ReceptionTests(SynchronousTestCase):
     """Who is let in, and what becomes of it."""
 
     def setUp(self) -> None:
-        """Start with one cluster and a reception for it."""
+        """Start with one cluster and a acceptor for it."""
         self.bench = Bench()
         self.successResultOf(self.bench.clusters.add("alpha"))
         self.host_key, self.key = KeyPair.generate(), KeyPair.generate()
-        self.reception = AgentAcceptor(
+        self.acceptor = AgentAcceptor(
             self.bench.clock,
             self.bench.tunnels,
             self.bench.tokens,
@@ -69,7 +69,7 @@ class ReceptionTests(SynchronousTestCase):
             keepalive=10.0,
             epoch=self.bench.clock.seconds,
         )
-        self.reception.startService()
+        self.acceptor.startService()
         self.slots = Slots(self.bench.clock)
 
     def connect(self, token: str | None) -> tuple[Agent, Deferred[None]]:
@@ -79,7 +79,7 @@ class ReceptionTests(SynchronousTestCase):
         near.slot = self.slots.take(None)  # type: ignore[attr-defined]
         near.other, agent.pipe.other = agent.pipe, near
         self.pipes = (near, agent.pipe)
-        settled = self.reception.opened(near, b"")
+        settled = self.acceptor.opened(near, b"")
         agent.tunnel.start()
         self.pump()
         return agent, settled
@@ -90,7 +90,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def limit(self, per_key: int) -> str:
         """Allow so many tunnels to a key, have it open them, and return the token that it did so with."""
-        self.reception.places = TunnelPlaces(self.bench.clock, per_key=per_key)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=per_key)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.alive = []
         for _ in range(per_key):
@@ -103,7 +103,7 @@ class ReceptionTests(SynchronousTestCase):
         """Have those that are alive answer, and the time for it pass."""
         for pipes in [*self.alive, self.pipes]:
             carry_all(self.bench.clock, *pipes)
-        self.bench.clock.advance(PATIENCE)
+        self.bench.clock.advance(ANSWER_TIMEOUT)
         for pipes in [*self.alive, self.pipes]:
             carry_all(self.bench.clock, *pipes)
 
@@ -116,7 +116,7 @@ class ReceptionTests(SynchronousTestCase):
             self.assertNoResult(settled)
             self.judge()
             self.successResultOf(settled)
-            self.assertIsInstance(agent.failed, NoRoom)
+            self.assertIsInstance(agent.failed, TooManyConnections)
             self.assertIn("has 2 tunnels into cluster alpha", str(agent.failed))
             self.assertIn("--max-tunnels-per-key", str(agent.failed))
             self.assertEqual(len(self.bench.tunnels.live("alpha")), 2)
@@ -144,16 +144,16 @@ class ReceptionTests(SynchronousTestCase):
 
     def test_counted_before_the_hello(self) -> None:
         """An agent that proves itself and says no hello has a place; it is free when it is gone."""
-        self.reception.places = TunnelPlaces(self.bench.clock, per_cluster=1)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_cluster=1)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
-        self.patch(ClientTransport, "_accepted", ClientTransport.let_in)
+        self.patch(ClientTransport, "_accepted", ClientTransport.start_connection)
         self.connect(token)
         silent = self.pipes
         self.assertEqual(self.bench.tunnels.live("alpha"), [])
         self.key = KeyPair.generate()
         other = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(other)
-        self.assertIsInstance(agent.failed, NoRoom)
+        self.assertIsInstance(agent.failed, TooManyConnections)
         self.assertIn("--max-tunnels-per-cluster", str(agent.failed))
         silent[1].lose()
         self.pipes = silent
@@ -197,7 +197,7 @@ class ReceptionTests(SynchronousTestCase):
         """Stopping tells the agents, and is over when their connections are closed."""
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(token)
-        stopped = self.reception.stopService()
+        stopped = self.acceptor.stopService()
         self.pump()
         self.successResultOf(stopped)
         self.assertIn("the proxy is stopping", str(agent.lost))
@@ -207,7 +207,7 @@ class ReceptionTests(SynchronousTestCase):
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         agent, _ = self.connect(token)
         agent.pipe.pause()
-        stopped = self.reception.stopService()
+        stopped = self.acceptor.stopService()
         self.assertNoResult(stopped)
         self.bench.clock.advance(5)
         self.successResultOf(stopped)
@@ -215,4 +215,4 @@ class ReceptionTests(SynchronousTestCase):
 
     def test_stops_alone(self) -> None:
         """Without agents a stop is over at once."""
-        self.successResultOf(self.reception.stopService())
+        self.successResultOf(self.acceptor.stopService())

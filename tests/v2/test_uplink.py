@@ -17,8 +17,9 @@ from tower.member.outgoing import Outgoing
 from tower.net.budget import Budget
 from tower.trust.statedir import StateDir
 from tower.v2.hello import AgentHello
+from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
-from tower.v2.uplink import AgentIdentity, KnownProxies, Uplink
+from tower.v2.uplink import AgentIdentity, Uplink
 from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
 from tower.websocket.frames import FrameReader, FrameWriter
 

@@ -31,7 +31,7 @@ from tower.errors import AlreadyExists, Conflict, Invalid, NotFound
 from tower.kube.kubeconfig import KubeAccess
 from tower.store import IStore
 from tower.store.records import (
-    OF_CLUSTERS,
+    CLUSTER_KINDS,
     Create,
     Delete,
     DeleteWhere,
@@ -264,7 +264,7 @@ class Clusters:
             if uid is not None and uid != cluster.uid:
                 raise Conflict(f"cluster {name} is another one than was meant: its uid is {cluster.uid}")
             operations: list[Operation] = [Delete("clusters", name, cluster.resource_version)]
-            operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in OF_CLUSTERS]
+            operations += [DeleteWhere(kind, "cluster_uid", cluster.uid) for kind in CLUSTER_KINDS]
             (record, *_) = await self._store.transact(operations)
             assert record is not None
             return decode(record)

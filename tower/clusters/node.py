@@ -57,10 +57,10 @@ def parse_node(text: str, default_port: int = SSH_PORT) -> Node:
     :raise ConfigurationError: saying what is wanted.
     """
     host, port = parse_address(text, default_port)
-    return Node(usual(host), port)
+    return Node(canonical_host(host), port)
 
 
-def usual(host: str) -> str:
+def canonical_host(host: str) -> str:
     """Return *host* in the one way to write it: IPv6 short and without brackets."""
     if ":" not in host and "[" not in host:
         return host  # a name, or IPv4, of which there is one way
@@ -68,7 +68,7 @@ def usual(host: str) -> str:
     return str(ip_address(bare)) if _is_address(bare) else host
 
 
-def is_name(text: str) -> bool:
+def is_node_name(text: str) -> bool:
     """Tell whether a node can be called *text*: an address, or a name.
 
     Names are of letters of any alphabet, digits, dashes, underscores and dots.
@@ -76,9 +76,9 @@ def is_name(text: str) -> bool:
     return _is_address(text) or (is_host(text) and all(map(_LABEL.fullmatch, _labels(text))))
 
 
-def is_place(text: str) -> bool:
+def is_node_host(text: str) -> bool:
     """Tell whether a node can be reached at *text*: an address, or a name that does not end with a number."""
-    return _is_address(text) or (is_name(text) and not _labels(text)[-1].isdigit())
+    return _is_address(text) or (is_node_name(text) and not _labels(text)[-1].isdigit())
 
 
 def _labels(name: str) -> list[str]:

@@ -6,30 +6,31 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from tower.cloud.registry import cloud_providers
-from tower.clusters.node import Node, is_place, parse_node
+from tower.clusters.node import Node, is_node_host, parse_node
 from tower.clusters.ssh_spec import HostKeyMode, KeyType, SSHSpec
 from tower.errors import ConfigurationError, Invalid
 from tower.kube.system_identities import ALLOWED_LIMIT, check_allowed
 from tower.tunnels.targets import KUBERNETES, parse_target
 
 #: Where the object has it.
-PLACE = "spec.connection.ssh"
+SPEC_PATH = "spec.connection.ssh"
 
 #: The options that stand for fields of a cluster's object, which errors name.
 OPTIONS = {
-    f"{PLACE}.user": "ssh-user",
-    f"{PLACE}.keyFile": "ssh-keyfile",
-    f"{PLACE}.keyType": "ssh-key-type",
-    f"{PLACE}.hostKeys": "ssh-host-keys",
-    f"{PLACE}.knownHosts": "ssh-known-hosts",
-    f"{PLACE}.nodes": "nodes",
-    f"{PLACE}.nodesFile": "nodes-file",
-    f"{PLACE}.cloudProvider": "cloud-provider",
-    f"{PLACE}.cloudConfig": "cloud-config",
-    f"{PLACE}.sshPort": "ssh-port",
-    f"{PLACE}.kubeletPort": "kubelet-port",
-    f"{PLACE}.kubeletCertificateAuthority": "kubelet-certificate-authority",
-    f"{PLACE}.insecureSkipKubeletTLSVerify": "insecure-skip-kubelet-tls-verify",
+    f"{SPEC_PATH}.user": "ssh-user",
+    f"{SPEC_PATH}.keyFile": "ssh-keyfile",
+    f"{SPEC_PATH}.keyType": "ssh-key-type",
+    f"{SPEC_PATH}.hostKeys": "ssh-host-keys",
+    f"{SPEC_PATH}.knownHosts": "ssh-known-hosts",
+    f"{SPEC_PATH}.nodes": "nodes",
+    f"{SPEC_PATH}.nodesFile": "nodes-file",
+    f"{SPEC_PATH}.nodesFromAPI": "nodes-from-api",
+    f"{SPEC_PATH}.cloudProvider": "cloud-provider",
+    f"{SPEC_PATH}.cloudConfig": "cloud-config",
+    f"{SPEC_PATH}.sshPort": "ssh-port",
+    f"{SPEC_PATH}.kubeletPort": "kubelet-port",
+    f"{SPEC_PATH}.kubeletCertificateAuthority": "kubelet-certificate-authority",
+    f"{SPEC_PATH}.insecureSkipKubeletTLSVerify": "insecure-skip-kubelet-tls-verify",
     "spec.connection.kubeconfig": "member-kubeconfig",
 }
 
@@ -57,7 +58,7 @@ _NODE = "must be HOST, HOST:PORT or [IPV6]:PORT, the port from 1 to 65535"
 _KUBELET = "kubelet"
 
 
-class _FieldKind(NamedTuple):
+class _FieldType(NamedTuple):
     """A type of field.
 
     :ivar form: makes of the JSON value what the spec holds.
@@ -80,14 +81,14 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
-_TEXT = _FieldKind(lambda value: isinstance(value, str), str, "a text")
-_NUMBER = _FieldKind(_is_number, int, "a number")
-_FLAG = _FieldKind(lambda value: isinstance(value, bool), bool, "true or false")
-_TEXTS = _FieldKind(_is_texts, tuple, "a list of texts")
-_MAPPING = _FieldKind(_is_mapping, dict, "an object of texts")
+_TEXT = _FieldType(lambda value: isinstance(value, str), str, "a text")
+_NUMBER = _FieldType(_is_number, int, "a number")
+_FLAG = _FieldType(lambda value: isinstance(value, bool), bool, "true or false")
+_TEXTS = _FieldType(_is_texts, tuple, "a list of texts")
+_MAPPING = _FieldType(_is_mapping, dict, "an object of texts")
 
 #: What each attribute is called in the object, and its type.
-_FIELDS: Mapping[str, tuple[str, _FieldKind]] = {
+_FIELDS: Mapping[str, tuple[str, _FieldType]] = {
     "user": ("user", _TEXT),
     "key_file": ("keyFile", _TEXT),
     "key_type": ("keyType", _TEXT),
@@ -105,6 +106,7 @@ _FIELDS: Mapping[str, tuple[str, _FieldKind]] = {
     "targets": ("targets", _MAPPING),
     "allow_system": ("allowSystemIdentities", _FLAG),
     "allowed_identities": ("allowedSystemIdentities", _TEXTS),
+    "nodes_from_api": ("nodesFromAPI", _FLAG),
 }
 
 #: What each attribute is called in the object.
@@ -113,7 +115,8 @@ NAMES = {attribute: name for attribute, (name, _) in _FIELDS.items()}
 #: What is a path on the proxy's machine; `tower.nodes.record_files.NodeFiles` says which are good.
 PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
 
-_SOURCES = ("nodes", "nodes_file", "cloud_provider")
+#: Attributes of which only one may list the nodes; with ``nodes_from_api`` a cloud lists none.
+_SOURCES = ("nodes", "nodes_file", "nodes_from_api")
 
 
 def to_object(spec: SSHSpec) -> dict[str, Any]:
@@ -146,7 +149,7 @@ def read_spec(value: Mapping[str, Any]) -> SSHSpec:
         if part is None:
             continue
         if not kind.is_right(part):
-            raise wrong(name, part, f"must be {kind.what}")
+            raise invalid_field(name, part, f"must be {kind.what}")
         given[attribute] = kind.form(part)
     return SSHSpec(**given)
 
@@ -162,15 +165,15 @@ def check_spec(spec: SSHSpec, providers: Callable[[], Collection[str]] = cloud_p
         _check_path(NAMES[attribute], getattr(spec, attribute))
     for name, port, least in (("sshPort", spec.ssh_port, 1), ("kubeletPort", spec.kubelet_port, 0)):
         if not least <= port <= 65535:
-            raise wrong(name, port, f"must be a port, from {least} to 65535")
+            raise invalid_field(name, port, f"must be a port, from {least} to 65535")
     _check_addresses(spec)
     _check_source(spec, providers)
     nodes_of(spec)
     if spec.kubelet_authority and spec.kubelet_insecure:
-        raise wrong(
+        raise invalid_field(
             "kubeletCertificateAuthority",
             spec.kubelet_authority,
-            f"is not looked at with {PLACE}.insecureSkipKubeletTLSVerify: leave one out",
+            f"is not looked at with {SPEC_PATH}.insecureSkipKubeletTLSVerify: leave one out",
         )
     _check_targets(spec.targets)
     _check_identities(spec.allowed_identities)
@@ -183,101 +186,111 @@ def nodes_of(spec: SSHSpec) -> list[Node]:
     :raise Invalid: one is no node, or is given twice.
     """
     if len(spec.nodes) > NODE_LIMIT:
-        raise Invalid(f"{PLACE}.nodes: {len(spec.nodes)} are given: {NODE_LIMIT} are the most allowed")
+        raise Invalid(f"{SPEC_PATH}.nodes: {len(spec.nodes)} are given: {NODE_LIMIT} are the most allowed")
     found: dict[str, Node] = {}
     for number, text in enumerate(spec.nodes):
         name = f"nodes[{number}]"
         if "@" in text:
-            raise wrong(name, text, f"must be HOST or HOST:PORT: {PLACE}.user says who logs in, at all nodes")
+            raise invalid_field(
+                name, text, f"must be HOST or HOST:PORT: {SPEC_PATH}.user says who logs in, at all nodes"
+            )
         try:
             node = parse_node(text, spec.ssh_port)
         except ConfigurationError:
-            raise wrong(name, text, _NODE) from None
-        if not (text.isprintable() and is_place(node.host)):
-            raise wrong(name, text, _NODE)
+            raise invalid_field(name, text, _NODE) from None
+        if not (text.isprintable() and is_node_host(node.host)):
+            raise invalid_field(name, text, _NODE)
         key = node.address.lower()
         if key in found:
-            raise wrong(name, text, f"is given twice, as {found[key].address}: leave one out")
+            raise invalid_field(name, text, f"is given twice, as {found[key].address}: leave one out")
         found[key] = node
     return list(found.values())
 
 
-def wrong(name: str, value: object, cure: str) -> Invalid:
+def invalid_field(name: str, value: object, cure: str) -> Invalid:
     """Return the error about one field."""
-    return Invalid(f"{PLACE}.{name}: {value!r}: {cure}")
+    return Invalid(f"{SPEC_PATH}.{name}: {value!r}: {cure}")
 
 
 def _check_login(spec: SSHSpec) -> None:
     if not spec.user:
-        raise Invalid(f"{PLACE}.user: required: the name to log in as on the nodes, such as 'tower'")
+        raise Invalid(f"{SPEC_PATH}.user: required: the name to log in as on the nodes, such as 'tower'")
     if not spec.user.isprintable() or len(spec.user.encode()) > USER_LIMIT:
-        raise wrong("user", spec.user, f"must be 1 to {USER_LIMIT} bytes without control characters")
+        raise invalid_field("user", spec.user, f"must be 1 to {USER_LIMIT} bytes without control characters")
     if not spec.key_file:
         raise Invalid(
-            f"{PLACE}.keyFile: required: the file of the private key, which is made if there is none"
+            f"{SPEC_PATH}.keyFile: required: the file of the private key, which is made if there is none"
         )
     if spec.key_type not in get_args(KeyType):
-        raise wrong("keyType", spec.key_type, f"must be {' or '.join(get_args(KeyType))}")
+        raise invalid_field("keyType", spec.key_type, f"must be {' or '.join(get_args(KeyType))}")
     modes = get_args(HostKeyMode)
     if spec.host_keys not in modes:
-        raise wrong("hostKeys", spec.host_keys, f"must be {', '.join(modes[:-1])} or {modes[-1]}")
+        raise invalid_field("hostKeys", spec.host_keys, f"must be {', '.join(modes[:-1])} or {modes[-1]}")
     if spec.known_hosts and spec.host_keys == "insecure-ignore":
-        raise wrong(
+        raise invalid_field(
             "knownHosts",
             spec.known_hosts,
-            f"is not looked at with {PLACE}.hostKeys insecure-ignore: leave one out",
+            f"is not looked at with {SPEC_PATH}.hostKeys insecure-ignore: leave one out",
         )
 
 
 def _check_path(name: str, path: str) -> None:
     if not path.isprintable():
-        raise wrong(name, path[:_PATH_LIMIT], "must be a path without control characters")
+        raise invalid_field(name, path[:_PATH_LIMIT], "must be a path without control characters")
     longest = max(len(part.encode()) for part in path.split("/"))
     if longest > _NAME_LIMIT or len(path.encode()) > _PATH_LIMIT:
-        raise wrong(
+        raise invalid_field(
             name,
             f"{path[:_SHOWN]}…",
             f"is too long: a path has {_PATH_LIMIT} B at most, and {_NAME_LIMIT} B between slashes",
         )
     if path.startswith("~"):
-        raise wrong(name, path, "must be a path without ~, which nobody expands here")
+        raise invalid_field(name, path, "must be a path without ~, which nobody expands here")
     if path.endswith("/"):
-        raise wrong(name, path, "must be a file, not a directory")
+        raise invalid_field(name, path, "must be a file, not a directory")
 
 
 def _check_addresses(spec: SSHSpec) -> None:
     types = spec.address_types
     if not types:
-        raise wrong("addressTypes", [], f"must name at least one of {', '.join(_ADDRESS_TYPES)}")
+        raise invalid_field("addressTypes", [], f"must name at least one of {', '.join(_ADDRESS_TYPES)}")
     for number, kind in enumerate(types):
         if kind not in _ADDRESS_TYPES:
-            raise wrong(f"addressTypes[{number}]", kind, f"must be one of {', '.join(_ADDRESS_TYPES)}")
+            raise invalid_field(
+                f"addressTypes[{number}]", kind, f"must be one of {', '.join(_ADDRESS_TYPES)}"
+            )
         if kind in types[:number]:
-            raise wrong(f"addressTypes[{number}]", kind, "is given twice: leave one out")
+            raise invalid_field(f"addressTypes[{number}]", kind, "is given twice: leave one out")
 
 
 def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> None:
     given = [NAMES[attribute] for attribute in _SOURCES if getattr(spec, attribute)]
+    if spec.cloud_provider and not spec.nodes_from_api:
+        given.append(NAMES["cloud_provider"])
     if len(given) > 1:
         raise Invalid(
-            f"{PLACE}.{given[1]}: {PLACE}.{given[0]} says already which nodes there are: leave one out"
+            f"{SPEC_PATH}.{given[1]}: {SPEC_PATH}.{given[0]} says already which nodes there are: leave one out"
         )
     if spec.cloud_config and not spec.cloud_provider:
-        raise wrong(
-            "cloudConfig", spec.cloud_config, f"is for {PLACE}.cloudProvider: name one, or leave this out"
+        raise invalid_field(
+            "cloudConfig", spec.cloud_config, f"is for {SPEC_PATH}.cloudProvider: name one, or leave this out"
         )
     if spec.cloud_provider and spec.cloud_provider not in (known := sorted(providers())):
-        raise wrong("cloudProvider", spec.cloud_provider, f"must be one of {', '.join(known) or 'none'}")
+        raise invalid_field(
+            "cloudProvider", spec.cloud_provider, f"must be one of {', '.join(known) or 'none'}"
+        )
 
 
 def _check_targets(targets: Mapping[str, str]) -> None:
     if len(targets) > TARGET_LIMIT:
-        raise Invalid(f"{PLACE}.targets: {len(targets)} are given: {TARGET_LIMIT} are the most allowed")
+        raise Invalid(f"{SPEC_PATH}.targets: {len(targets)} are given: {TARGET_LIMIT} are the most allowed")
     for name, address in targets.items():
         if name in (KUBERNETES, _KUBELET):
-            raise wrong(f"targets.{name}", address, f"{name!r} is a target of its own: choose another name")
+            raise invalid_field(
+                f"targets.{name}", address, f"{name!r} is a target of its own: choose another name"
+            )
         if not _is_target(name, address):
-            raise wrong(
+            raise invalid_field(
                 f"targets.{name}",
                 address,
                 "must be HOST:PORT, with a name of lower-case letters, digits, '-' and '.'",
@@ -287,14 +300,14 @@ def _check_targets(targets: Mapping[str, str]) -> None:
 def _check_identities(names: Sequence[str]) -> None:
     place = NAMES["allowed_identities"]
     if len(names) > ALLOWED_LIMIT:
-        raise Invalid(f"{PLACE}.{place}: {len(names)} are given: {ALLOWED_LIMIT} are the most allowed")
+        raise Invalid(f"{SPEC_PATH}.{place}: {len(names)} are given: {ALLOWED_LIMIT} are the most allowed")
     for number, name in enumerate(names):
         try:
             check_allowed(name)
         except Invalid as e:
-            raise Invalid(f"{PLACE}.{place}[{number}]: {e}") from None
+            raise Invalid(f"{SPEC_PATH}.{place}[{number}]: {e}") from None
         if name in names[:number]:
-            raise wrong(f"{place}[{number}]", name, "is given twice: leave one out")
+            raise invalid_field(f"{place}[{number}]", name, "is given twice: leave one out")
 
 
 def _is_target(name: str, address: str) -> bool:

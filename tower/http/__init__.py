@@ -1,4 +1,5 @@
-"""HTTP/1.1 without I/O: request and response heads, field lines, paths, where a body ends.
+"""HTTP/1.1 without I/O: request and response heads, paths, body framing; also bodies for Twisted's client.
 
-Start with `tower.http.requests`, which parses request heads.  May import `tower.net` and below.
+Start with `tower.http.requests`, which parses request heads; `tower.http.responses` rewrites ``Location``.
+May import `tower.net` and below.
 """

@@ -1,7 +1,7 @@
-"""Where a message body ends (RFC 9112 sections 6 and 7), found without touching the bytes.
+"""Framing of message bodies (RFC 9112 sections 6 and 7): finds the end without changing the bytes.
 
-Bodies pass through Tower unchanged; what has to be known is only where the next message begins.  A body
-is an integer: its length in bytes, or `CHUNKED`, or `UNTIL_CLOSE`.
+Bodies pass through Tower unchanged; only the start of the next message must be known.  A body is described by
+an integer: its length in bytes, or `CHUNKED`, or `UNTIL_CLOSE`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,24 @@ CHUNK_LINE_LIMIT = 1024
 #: Longest trailer section, B.
 TRAILER_LIMIT = 16 * 1024
 
-# Blanks before the line's end are common; before an extension others, Go for one, read no size.
+# Blanks before the line's end are common; before an extension, Go and others reject them.
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[\t ]*|;[\t -~\x80-\xff]*)\r\n")
 _TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t -~\x80-\xff]*\r\n")
 
-# Fields that frame, route or identify mean nothing behind a body, except to whoever merges trailers.
+# Fields that frame, route or identify have no meaning after a body, except for servers that merge trailers.
 _FORBIDDEN_TRAILER = re.compile(
     rb"(?i:content-length|transfer-encoding|host|connection|upgrade|te|trailer|authorization"
     rb"|impersonate[-_].*|x[-_]remote[-_].*)"
 )
 
-
-# What comes next.
+# States: the expected line.
 _SIZE, _END_OF_DATA, _TRAILERS, _OVER = "size", "end of data", "trailers", "over"
 
 _CR, _LF = b"\r\n"
 
 
 class BadBody(PeerError):
-    """The chunked framing is broken, so nobody can tell where the next message begins."""
+    """The chunked framing is malformed: the start of the next message is unknown."""
 
     code = 400
 
@@ -49,8 +48,8 @@ class BadBody(PeerError):
 class ChunkedBody:
     """Follows one chunked body.
 
-    :param pieces: if given, the payload is collected there (for peers that know no chunks).
-    :param forbidden: names of fields that may not be trailers, beside those that never may.
+    :param pieces: if given, collects the payload (for peers without chunked encoding).
+    :param forbidden: names of further fields that are rejected as trailers.
     """
 
     __slots__ = ("_forbidden", "_left", "_line", "_state", "_trailers", "pieces")
@@ -66,8 +65,8 @@ class ChunkedBody:
     def feed(self, data: Buffer, start: int = 0) -> int:
         """Follow *data* from index *start*.
 
-        :return: the index just behind the body, or -1 while it goes on.
-        :raise BadBody: on anything RFC 9112 section 7.1 does not allow.
+        :return: the index of the first byte after the body, or -1 while it continues.
+        :raise BadBody: on anything that RFC 9112 section 7.1 does not allow.
         """
         position, end = start, len(data)
         while position < end:
@@ -83,7 +82,7 @@ class ChunkedBody:
                 if match is not None and (size := int(match[1], 16)):
                     begin = match.end()
                     stop = begin + size
-                    # most chunks are here as a whole: step over them without looking for lines
+                    # most chunks are complete: skip them without looking for lines
                     if stop + 2 <= end and data[stop] == _CR and data[stop + 1] == _LF:
                         if self.pieces is not None:
                             self.pieces.append(bytes(data[begin:stop]))
@@ -95,7 +94,7 @@ class ChunkedBody:
         return -1
 
     def _follow_line(self, data: Buffer, position: int) -> int:
-        """Follow the line of framing at *position*; return where it ends, or *data* does."""
+        """Follow the framing line at *position*; return the index of its end, or that of *data*."""
         limit = CHUNK_LINE_LIMIT if self._state is not _TRAILERS else TRAILER_LIMIT
         piece = bytes(data[position : position + limit])
         newline = piece.find(b"\n")
@@ -108,11 +107,11 @@ class ChunkedBody:
             return position + newline + 1
         self._line = line
         if self._state is _END_OF_DATA and line != b"\r":
-            raise BadBody("a chunk does not end where its size says")
+            raise BadBody("the data of a chunk does not match its size")
         return position + len(piece)
 
     def _take_line(self, line: bytes) -> None:
-        """Act on one line of framing."""
+        """Process one framing line."""
         if self._state is _SIZE:
             match = _SIZE_LINE.fullmatch(line)
             if match is None:
@@ -124,11 +123,11 @@ class ChunkedBody:
             self._state = _OVER if self._state is _TRAILERS else _SIZE
             return
         if self._state is _END_OF_DATA:
-            raise BadBody("a chunk does not end where its size says")
+            raise BadBody("the data of a chunk does not match its size")
         self._trailers += len(line)
         match = _TRAILER.fullmatch(line)
         if match is None or self._trailers > TRAILER_LIMIT:
             raise BadBody("the trailers are malformed or too long")
         also = self._forbidden
         if _FORBIDDEN_TRAILER.fullmatch(match[1]) or (also is not None and also.fullmatch(match[1])):
-            raise BadBody("a field that may not be a trailer is one")
+            raise BadBody("a trailer has a field name that is not allowed there")

@@ -1,10 +1,10 @@
-"""The field lines of a message head, read in plain code (RFC 9112 section 5).  No I/O."""
+"""Field lines of a message head (RFC 9112 section 5), read without regular expressions.  No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: What a token, as the name of a field is one, may consist of (RFC 9110 section 5.6.2).
+#: Characters of a token, such as the name of a field (RFC 9110 section 5.6.2).
 TOKEN = b"!#$%&'*-+.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _VALUE = b"\t" + bytes(range(0x20, 0x7F)) + bytes(range(0x80, 0x100))
@@ -12,9 +12,10 @@ _TOKEN_AND_LF = TOKEN + b"\n"
 
 
 def field_lines(block: bytes) -> list[bytes] | None:
-    """Return the lines of *block*, which has to end with an empty one; that is left out.
+    """Return the lines of *block* without the empty line that ends it.
 
-    :return: None if a line has another end than CR LF or a control character in it, or is empty.
+    :return: None if the end is missing, or a line is empty, contains a control character or does not end with
+        CR LF.
     """
     lines = block.split(b"\r\n")
     if block.translate(None, _VALUE) != b"\r\n" * (len(lines) - 1) or lines[-2:] != [b"", b""]:
@@ -24,7 +25,7 @@ def field_lines(block: bytes) -> list[bytes] | None:
 
 
 def field_pairs(lines: Sequence[bytes], separator: bytes = b":") -> list[list[bytes]] | None:
-    """Return name and value of each of *lines*, which come from `field_lines`; None if one is no field."""
+    """Return name and value of each line of `field_lines`; None if one is not a field."""
     pairs = [line.split(separator, 1) for line in lines]
     try:
         names = [name for name, _ in pairs]

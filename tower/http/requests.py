@@ -1,7 +1,7 @@
-"""HTTP/1.1 message heads, read strictly and without I/O (RFC 9112).
+"""HTTP/1.1 request heads, parsed strictly and without I/O (RFC 9112).
 
-A head that two readers could understand differently is refused, never repaired: request smuggling lives
-on repairs.  What passes on is written anew, field by field, in one form: ``Name: value``.
+A head that two parsers could read differently is rejected, never repaired: repairs enable request smuggling.
+The head for the next hop is written from the parsed fields, in one form: ``Name: value``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ HEAD_LIMIT = 64 * 1024
 BEARER_PROTOCOL = b"base64url.bearer.authorization.k8s.io."
 
 _REQUEST_LINE = re.compile(rb"(?!CONNECT )([A-Z]{1,24}) (/[!\"$-~]*) HTTP/1\.([01])\r\n")
-# kubectl's subprotocol SPDY/3.1+portforward.k8s.io has a slash, which no token has; gorilla takes it too.
+# kubectl's subprotocol SPDY/3.1+portforward.k8s.io has a slash, which a token must not have; gorilla accepts
+# it.
 _LISTED = TOKEN + b"/"
 _HOST = re.compile(rb"(?:[0-9A-Za-z._~%-]+|\[[0-9A-Fa-f:.%a-z]+\])(?::[0-9]{0,5})?")
 _DIGITS = re.compile(rb"[0-9]{1,18}")
@@ -31,10 +32,10 @@ _PROTOCOL = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:/[!#$%&'*+\-.^_`|~0-9A-
 # `bytes` are searched for an integer a good deal faster than for one byte.
 _PERCENT, _BACKSLASH, _SEMICOLON = b"%\\;"
 
-# Fields that say who somebody is.  Some servers take "_" for "-".
+# Fields that claim an identity.  Some servers read "_" as "-".
 _IDENTITY = re.compile(rb"(?:\A|\n)((?:impersonate|x[-_]remote)[-_][^:\n]*):", re.IGNORECASE)
 
-# What may stand in a head only once.
+# Fields that a head may have only once.
 _SINGLE = frozenset(
     (
         b"host",
@@ -55,13 +56,13 @@ _HOP_BY_HOP = (
     b"x-real-ip",
 )
 
-# Of these, what is this connection's own even where Tower writes nothing and takes nothing away.
+# Hop-by-hop fields that always belong to one connection.
 _OWN = frozenset(_HOP_BY_HOP[:6]) | {b"content-length", b"transfer-encoding"}
 
-# Fields that do not just pass.
+# Fields that are not just passed on.
 _SPECIAL = _SINGLE.union(_HOP_BY_HOP)
 
-# What Connection may not name: to drop it would change what the request means, or to whom.
+# Fields that Connection must not name: dropping them would change the meaning of the request, or its target.
 _END_TO_END = re.compile(
     rb"host|content-.*|transfer-encoding|authorization|cookie|expect|sec-websocket-.*|"
     rb"impersonate[-_].*|x[-_]remote[-_].*"
@@ -80,17 +81,17 @@ class BadHead(PeerError):
 
 
 class Fields:
-    """What the field lines of a request mean.  Never changed once read: equal lines share one.
+    """Parsed field lines of a request.  Immutable: equal lines share one.
 
-    :ivar host: the one Host, or empty (HTTP/1.0 only).
+    :ivar host: the Host, or empty (HTTP/1.0 only).
     :ivar body: length of the body, B, or `CHUNKED`.
-    :ivar framing: the line that tells the next hop so; empty when the request has none.
-    :ivar close: the user wants the connection closed after the answer.
-    :ivar upgrade: the protocol asked for; empty without ``Connection: upgrade``.
-    :ivar expects: the user waits for ``100 Continue`` before the body.
+    :ivar framing: the framing line for the next hop; empty without a body.
+    :ivar close: the client wants the connection closed after the response.
+    :ivar upgrade: the requested protocol; empty without ``Connection: upgrade``.
+    :ivar expects: the client waits for ``100 Continue`` before the body.
     :ivar foreign: the first field that claims an identity (``Impersonate-*``, ``X-Remote-*``), or empty.
     :ivar bearer: the bearer token, from Authorization or from a WebSocket subprotocol, or None.
-    :ivar onward: the lines for the next hop, in the one form.
+    :ivar onward: the lines for the next hop.
     """
 
     __slots__ = (
@@ -108,9 +109,9 @@ class Fields:
     )
 
     def __init__(self, block: bytes) -> None:
-        """Read *block*: the field lines with the empty line at their end.
+        """Parse *block*: the field lines and the empty line that ends them.
 
-        :raise BadHead: when it is not plain.
+        :raise BadHead: they are malformed or ambiguous.
         """
         lines = field_lines(block)
         pairs = None if lines is None else field_pairs(lines)
@@ -153,10 +154,10 @@ class Fields:
                 return value.strip(b"\t ")
         return None
 
-    def as_they_came(self, *, bearer: bool) -> bytes:
-        """Return the lines for a next hop that asks by itself who somebody is: all but this connection's own.
+    def end_to_end(self, *, bearer: bool) -> bytes:
+        """Return the lines for a next hop that authenticates users itself: all but those of this connection.
 
-        :param bearer: whether bearer tokens pass, too.
+        :param bearer: whether bearer tokens are included.
         """
         lines = []
         for line in self._lines:
@@ -174,7 +175,7 @@ class Fields:
         return b"".join(lines)
 
     def __repr__(self) -> str:
-        """Leave the values out: some are secret."""
+        """Omit the values: some are secret."""
         return f"Fields(host={self.host!r}, body={self.body})"
 
 
@@ -188,14 +189,17 @@ def _foreign(block: bytes) -> bytes:
 
 
 def _joined(name: bytes, lower: bytes, first: bytes, second: bytes) -> bytes:
-    """Return the value of a field that stands twice, if it may."""
+    """Return the value of a repeated field.
+
+    :raise BadHead: the field must not be repeated.
+    """
     if lower in _SINGLE:
         raise BadHead(f"more than one {name.decode()}")
     return b"%b,%b" % (first, second)
 
 
 class HeadReader:
-    """Reads the request heads of one connection; what repeats from head to head is read once."""
+    """Parses the request heads of one connection; field lines equal to the last are parsed once."""
 
     __slots__ = ("_block", "_fields")
 
@@ -204,10 +208,10 @@ class HeadReader:
         self._fields: Fields | None = None
 
     def read(self, head: bytes) -> tuple[bytes, bytes, int, Fields]:
-        """Read *head*, from the request line to the empty line.
+        """Parse *head*, from the request line to the empty line.
 
         :return: method, target, minor version, fields.
-        :raise BadHead: when it is not plain HTTP/1.1.
+        :raise BadHead: it is not plain HTTP/1.1.
         """
         match = _REQUEST_LINE.match(head)
         if match is None:
@@ -228,19 +232,19 @@ class HeadReader:
                 raise BadHead("the request has no Host")
             return method, target, 1, fields
         if fields.body == CHUNKED or fields.upgrade:
-            raise BadHead("HTTP/1.0 knows neither Transfer-Encoding nor Upgrade")
+            raise BadHead("HTTP/1.0 has neither Transfer-Encoding nor Upgrade")
         return method, target, 0, fields
 
 
 def check_unfinished(head: bytes | bytearray, start: int = 0) -> None:
-    """Refuse the beginning of a head that can no longer become a good one.
+    """Reject the beginning of a head that cannot become valid.
 
-    :param start: what is before that index was looked at already.
-    :raise BadHead: so that nobody waits for the end of what is broken or too long.
+    :param start: index from which the bytes are new.
+    :raise BadHead: the head is too long, or a line has a wrong end.
     """
     if len(head) > HEAD_LIMIT:
         raise BadHead(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
-    # strangers send long ones that never end: a pattern takes ten times as long
+    # unauthenticated clients send long heads that never end: a regular expression takes ten times as long
     lines = head.count(b"\n", start)
     if lines and lines != head.count(b"\r\n", max(start - 1, 0), head.rfind(b"\n") + 1):
         raise BadHead("a line ends without CR")
@@ -251,7 +255,7 @@ def _fault_of_line(head: bytes) -> BadHead:
     if not line.endswith((b" HTTP/1.1", b" HTTP/1.0")):
         return BadHead("the request line does not end with HTTP/1.1 or HTTP/1.0")
     if line.startswith(b"CONNECT "):
-        return BadHead("CONNECT is not for this server")
+        return BadHead("CONNECT is not supported")
     return BadHead("the request line is not METHOD /path HTTP/1.1")
 
 
@@ -280,7 +284,7 @@ def _checked_host(host: bytes | None) -> bytes:
 
 
 def _framing(length: bytes | None, encoding: bytes | None) -> tuple[int, bytes]:
-    """Return where the body ends, and the line that tells the next hop."""
+    """Return the length of the body, or `CHUNKED`, and the framing line for the next hop."""
     if encoding is not None:
         if length is not None:
             raise BadHead("both Content-Length and Transfer-Encoding")
@@ -303,7 +307,7 @@ def _expects(value: bytes | None) -> bool:
 
 
 def _upgrade(value: bytes | None) -> bytes:
-    """Return the protocol to change to.  HTTP and TLS within HTTP are not offered, which is no error."""
+    """Return the requested protocol; upgrades to other HTTP versions and TLS are ignored."""
     if value is None or value.lower().startswith((b"h2", b"http", b"tls")):
         return b""
     if _PROTOCOL.fullmatch(value) is None:
@@ -312,7 +316,7 @@ def _upgrade(value: bytes | None) -> bytes:
 
 
 def _bearer(authorization: bytes | None, protocols: bytes | None) -> tuple[bytes | None, bytes]:
-    """Return the token of the request, and the line of the WebSocket subprotocols that are none."""
+    """Return the bearer token, and the line with the other WebSocket subprotocols."""
     token = None if authorization is None else _token(authorization)
     if protocols is None:
         return token, b""
@@ -337,12 +341,12 @@ def _bearer(authorization: bytes | None, protocols: bytes | None) -> tuple[bytes
 
 
 def _carries_token(protocol: bytes) -> bool:
-    """Return whether a WebSocket subprotocol is a bearer token, or looks like one; no such goes further."""
+    """Return whether a WebSocket subprotocol contains a bearer token, or looks like it."""
     return BEARER_PROTOCOL.rstrip(b".") in protocol.lower()
 
 
 def _token(authorization: bytes) -> bytes | None:
-    """Return the bearer token in the value of an Authorization field, if it is one."""
+    """Return the bearer token in an Authorization value, if any."""
     scheme, _, rest = authorization.partition(b" ")
     return rest.strip() or None if scheme.lower() == b"bearer" else None
 
@@ -351,9 +355,9 @@ _NONE: frozenset[bytes] = frozenset()
 
 
 def _named(options: list[bytes]) -> frozenset[bytes]:
-    """Return the fields that Connection names and that go no further."""
+    """Return the fields that Connection names and that are not passed on."""
     named = frozenset(options) - {b"close", b"keep-alive", b"upgrade"}
     for option in named:
         if _END_TO_END.fullmatch(option):
-            raise BadHead(f"Connection may not name {option.decode()}")
+            raise BadHead(f"Connection must not name {option.decode()}")
     return named

@@ -1,7 +1,7 @@
-"""Heads of responses, read strictly and without I/O (RFC 9112).
+"""HTTP/1.1 response heads, parsed strictly and without I/O (RFC 9112).
 
-A cluster's answer goes to a connection on which answers of others follow, so nobody but us decides where
-it ends: what is framed in two ways, or in none we know, is no answer.
+A cluster's response is sent on a connection that carries other responses afterwards, so its end must be
+unambiguous: a response with two framings, or an unknown one, is rejected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tower.http.requests import HEAD_LIMIT
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 _VALUE = rb"[\t -~\x80-\xff]*"
 
-# Most fields begin with another letter than the few that mean something here; the rest is looked at.
-# ``Connection: keep-alive`` is as true of our connection as of the one it came on.  A line is matched in one
-# way only, or what fails at the end would be tried in all.
+# The first letters of the few special fields are excluded; only fields with one of these letters are
+# compared.  ``Connection: keep-alive`` holds for our connection too.  Each line has one match only, or a
+# failure at the end would backtrack through all of them.
 _PLAIN_FIELDS = (
     rb"(?:[!#$%&'*+\-.^_`|~0-9ABD-JM-OQRSV-Zabd-jm-oqrsv-z]" + _TOKEN + rb"*:" + _VALUE + rb"\r\n"
     rb"|(?!(?i:content-length|transfer-encoding|connection|keep-alive|proxy-connection|upgrade|te|location):)"
@@ -26,8 +26,8 @@ _PLAIN_FIELDS = (
     rb"|[Cc]onnection: keep-alive\r\n)*"
 )
 
-#: A final response whose head goes on as it is on a connection that stays open; 204 has no framing field
-#: (RFC 9110 section 8.6), so one that has goes no such way.  Groups: status, Content-Length.
+#: A final response whose head is forwarded unchanged on a persistent connection; not 204, which must have no
+#: framing field (RFC 9110 section 8.6).  Groups: status, Content-Length.
 PLAIN = re.compile(
     rb"HTTP/1\.1 (?!204)([2-5][0-9]{2})(?: " + _VALUE + rb")?\r\n"
     + _PLAIN_FIELDS
@@ -63,18 +63,18 @@ class ResponseHead:
 
     :ivar code: the status.
     :ivar body: length of the body, B, `CHUNKED` or `UNTIL_CLOSE`.
-    :ivar close: the connection it came on ends after it.
-    :ivar lines: status line and fields as they go on, framing included, without the empty line.
-    :ivar location: value of ``Location``; its line is *not* among the lines.
+    :ivar close: the server closes its connection after the response.
+    :ivar lines: status line and fields to forward, framing included, without ``Location`` and the empty line.
+    :ivar location: value of ``Location``.
     """
 
     __slots__ = ("body", "close", "code", "lines", "location")
 
     def __init__(self, head: bytes, *, bodiless: bool) -> None:
-        """Read *head*, from the status line to the empty line.
+        """Parse *head*, from the status line to the empty line.
 
         :param bodiless: it answers a HEAD.
-        :raise BadResponse: when it is not plain.
+        :raise BadResponse: it is malformed or ambiguous.
         """
         match = _STATUS_LINE.match(head)
         if match is None:
@@ -111,11 +111,11 @@ class ResponseHead:
 
 
 def _framing(code: int, bodiless: bool, fields: list[tuple[bytes, bytes, bytes]]) -> tuple[int, bytes]:
-    """Return where the body ends and the line that says so."""
+    """Return the length of the body, `CHUNKED` or `UNTIL_CLOSE`, and the framing line."""
     lengths = [value for lower, _, value in fields if lower == b"content-length"]
     encodings = [value for lower, _, value in fields if lower == b"transfer-encoding"]
     if len(lengths) > 1 or len(encodings) > 1 or (lengths and encodings):
-        raise BadResponse("the answer is framed in two ways")
+        raise BadResponse("the answer has two framings")
     line = b""
     body = UNTIL_CLOSE
     if lengths:
@@ -134,20 +134,20 @@ def _framing(code: int, bodiless: bool, fields: list[tuple[bytes, bytes, bytes]]
 
 
 def check_unfinished(head: bytes | bytearray) -> None:
-    """Refuse the beginning of a head that is too long already.
+    """Reject the beginning of a head that is too long.
 
-    :raise BadResponse: so that nobody keeps all of it.
+    :raise BadResponse: it is longer than `HEAD_LIMIT`.
     """
     if len(head) > HEAD_LIMIT:
         raise BadResponse(f"the head of the answer is longer than {HEAD_LIMIT} B")
 
 
 def rewritten_location(location: bytes, prefix: bytes, host: bytes, server: bytes = b"") -> bytes:
-    """Return *location* as the user has to ask for it.
+    """Return *location* as a URL of this server.
 
-    :param prefix: what stands before the cluster's paths, for the user.
-    :param host: what the user calls this server (the request's Host).
-    :param server: what the agent calls its API server, ``HOST[:PORT][/PATH]``; empty when it did not say.
+    :param prefix: path prefix of the cluster on this server.
+    :param host: this server's name for the user (the request's Host).
+    :param server: the agent's API server, ``HOST[:PORT][/PATH]``; empty if unknown.
     """
     own, slash, root = server.partition(b"/")
     root = slash + root
@@ -166,7 +166,7 @@ def rewritten_location(location: bytes, prefix: bytes, host: bytes, server: byte
 
 
 def _below(path: bytes, root: bytes) -> bytes:
-    """Return what follows *root* in *path*, with a slash in front; empty when that is elsewhere."""
+    """Return the part of *path* below *root*, with a leading slash; empty if *path* is not below it."""
     if path == root:
         return b"/"
     return path[len(root) :] if path.startswith(root + b"/") else b""

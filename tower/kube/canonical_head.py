@@ -60,7 +60,7 @@ def plain_fields(fields: Fields, target: str, *, bearer: bool) -> bytes:
     """
     upgrade = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % fields.upgrade if fields.upgrade else b""
     host = b"" if fields.host else b"Host: %b\r\n" % target.encode("ascii")
-    return b"".join((fields.framing, fields.as_they_came(bearer=bearer), host, upgrade, b"\r\n"))
+    return b"".join((fields.framing, fields.end_to_end(bearer=bearer), host, upgrade, b"\r\n"))
 
 
 def _name(name: str) -> bytes:

@@ -28,7 +28,7 @@ from zope.interface import implementer
 
 from tower.errors import TowerError
 from tower.escaping import reported
-from tower.http.client_bodies import NO_ANSWER, Body, read_body, why
+from tower.http.client_bodies import NO_RESPONSE, Body, describe_failure, read_body
 from tower.kube.canonical_head import identity_lines
 from tower.kube.head_policy import Upstream
 from tower.net.pipe_transport import connected
@@ -38,19 +38,19 @@ from tower.net.pipes import Pipe
 TIMEOUT = 15.0
 
 #: How long an answer may be, B; 500 nodes with all their images are some 10 MB.
-LIMIT = 32 * 1024 * 1024
+ANSWER_LIMIT = 32 * 1024 * 1024
 
 #: How long a connection is kept for the next question, s; it holds one node's tunnel.
 IDLE = 5
 
 #: How many objects a list is asked for at once, and how many it may have.
-PAGE = 500
-OBJECTS = 100_000
+PAGE_SIZE = 500
+OBJECT_LIMIT = 100_000
 
 _EXPIRED = 410
 
 
-class MemberAPIError(TowerError):
+class APIError(TowerError):
     """The API server did not answer, or not as asked.
 
     :ivar method: of the request.
@@ -93,7 +93,7 @@ class APIClient:
         upstream: Callable[[], Upstream],
         *,
         timeout: float = TIMEOUT,
-        limit: int = LIMIT,
+        limit: int = ANSWER_LIMIT,
         persistent: bool = True,
     ) -> None:
         self._reactor = reactor
@@ -102,7 +102,7 @@ class APIClient:
         self._limit = limit
         self._pool = HTTPConnectionPool(reactor, persistent)
         self._pool.cachedConnectionTimeout = IDLE
-        self._agent: Agent = Agent.usingEndpointFactory(reactor, _Always(open_pipe), self._pool)
+        self._agent: Agent = Agent.usingEndpointFactory(reactor, _PipeEndpointFactory(open_pipe), self._pool)
 
     async def get(self, path: str) -> Any:
         """Return the object at *path*, which may have a query.
@@ -118,27 +118,25 @@ class APIClient:
         """
         try:
             return await self._items(path)
-        except MemberAPIError as e:
+        except APIError as e:
             if e.code != _EXPIRED:
                 raise
         return await self._items(path)
 
     async def _items(self, path: str) -> list[Any]:
         items: list[Any] = []
-        first = f"{path}{'&' if '?' in path else '?'}limit={PAGE}"
+        first = f"{path}{'&' if '?' in path else '?'}limit={PAGE_SIZE}"
         page = first
         while True:
             answer = await self.get(page)
             if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
-                raise MemberAPIError("GET", _bare(path), 200, "that is no list")
+                raise APIError("GET", _bare(path), 200, "that is no list")
             items += answer["items"]
             rest = (answer.get("metadata") or {}).get("continue")
             if not rest:
                 return items
-            if not answer["items"] or len(items) > OBJECTS:
-                raise MemberAPIError(
-                    "GET", _bare(path), 200, f"a list without an end, {len(items)} items so far"
-                )
+            if not answer["items"] or len(items) > OBJECT_LIMIT:
+                raise APIError("GET", _bare(path), 200, f"a list without an end, {len(items)} items so far")
             page = f"{first}&continue={quote(str(rest), safe='')}"
 
     async def post(
@@ -187,8 +185,8 @@ class APIClient:
         asking.addTimeout(self._timeout, self._reactor, _too_late)
         try:
             return await asking
-        except NO_ANSWER as e:
-            raise MemberAPIError(method, _bare(path), 0, why(e)) from None
+        except NO_RESPONSE as e:
+            raise APIError(method, _bare(path), 0, describe_failure(e)) from None
 
     async def _ask(
         self, method: bytes, target: bytes, headers: Headers, body: bytes | None, *, repeatable: bool
@@ -238,7 +236,7 @@ def _value(method: str, path: str, answer: APIResponse) -> Any:
     message = value.get("message") if isinstance(value, dict) else None
     said = message if isinstance(message, str) else answer.body
     told = reported("the API server", said) if said else "an empty body"
-    raise MemberAPIError(method, _bare(path), answer.code, told)
+    raise APIError(method, _bare(path), answer.code, told)
 
 
 def _bare(path: str) -> str:
@@ -250,7 +248,7 @@ def _too_late(_result: object, timeout: float) -> None:
 
 
 @implementer(IAgentEndpointFactory)
-class _Always:
+class _PipeEndpointFactory:
     """Leads to the same place whatever the URL says."""
 
     def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:
@@ -258,11 +256,11 @@ class _Always:
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
         """Return the only endpoint that there is."""
-        return _OpenedConnection(self._open_pipe)
+        return _PipeEndpoint(self._open_pipe)
 
 
 @implementer(IStreamClientEndpoint)
-class _OpenedConnection:
+class _PipeEndpoint:
     """Runs a protocol on a pipe that is opened for it."""
 
     def __init__(self, open_pipe: Callable[[], Awaitable[Pipe]]) -> None:

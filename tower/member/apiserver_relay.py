@@ -21,7 +21,7 @@ from tower.http.bodies import BadBody, ChunkedBody
 from tower.http.requests import HEAD_LIMIT
 from tower.kube import status
 from tower.kube.head_policy import CHUNKED, Refusal, Rewritten
-from tower.member.unfinished_heads import PATIENCE, Unfinished
+from tower.member.unfinished_heads import HEAD_TIMEOUT, UnfinishedHeads
 from tower.net.pipes import Lender, Pipe, as_lender, join
 
 #: Checks a request's head and returns it as it goes to the API server; `tower.kube.head_policy.HeadPolicy.rewrite`.
@@ -30,7 +30,7 @@ Rewrite: TypeAlias = Callable[[bytes], "Rewritten | Refusal"]
 _STATUS = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2})[ \r]")
 
 
-class _Refused(PeerError):
+class _RefusedRequest(PeerError):
     """What the proxy sent is not passed on.
 
     :ivar code: the status to answer with.
@@ -41,11 +41,11 @@ class _Refused(PeerError):
         self.code = code
 
 
-def _too_long() -> _Refused:
-    return _Refused(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
+def _too_long() -> _RefusedRequest:
+    return _RefusedRequest(f"the head of the request is longer than {HEAD_LIMIT} B", 431)
 
 
-class AgentEnd:
+class RequestRelay:
     """Receives requests from the proxy.
 
     It owns both pipes from `start` on.
@@ -70,7 +70,7 @@ class AgentEnd:
     _log = Logger()
 
     def __init__(
-        self, channel: Pipe, upstream: Pipe, rewrite: Rewrite, unfinished: Unfinished | None = None
+        self, channel: Pipe, upstream: Pipe, rewrite: Rewrite, unfinished: UnfinishedHeads | None = None
     ) -> None:
         self._unfinished = unfinished
         self._waits = False  # is counted there
@@ -93,11 +93,11 @@ class AgentEnd:
         self._upstream.resume()
         self._channel.resume()
 
-    def _answers(self) -> Answers:
+    def _answers(self) -> ResponseRelay:
         lender = as_lender(self._channel)
         if lender is None:
-            return Answers(self._channel, self._upstream)
-        return DirectAnswers(lender, self._upstream)
+            return ResponseRelay(self._channel, self._upstream)
+        return DirectResponseRelay(lender, self._upstream)
 
     def received(self, data: memoryview) -> None:
         """Pass on what is allowed."""
@@ -122,7 +122,7 @@ class AgentEnd:
         self._partial = b""
         try:
             checked = self._check(head, alone=True)
-        except _Refused as e:
+        except _RefusedRequest as e:
             self._refuse([], str(e), e.code)
         else:
             if not self._upstream.send(checked):
@@ -145,7 +145,7 @@ class AgentEnd:
                         break
                     passed.append(self._check(data[position:stop], alone=stop == size))
                 position = stop
-        except _Refused as e:
+        except _RefusedRequest as e:
             self._refuse(passed, str(e), e.code)
             return
         except BadBody as e:
@@ -178,10 +178,10 @@ class AgentEnd:
             self._wait_no_more()
         rewritten = self._rewrite(head)
         if isinstance(rewritten, Refusal):
-            raise _Refused(rewritten.text)
+            raise _RefusedRequest(rewritten.text)
         if rewritten.upgrade:
             if self.requests or rewritten.length or not alone:
-                raise _Refused("an upgrade comes alone, and first on its channel")
+                raise _RefusedRequest("an upgrade comes alone, and first on its channel")
             self._await_upgrade()
         elif rewritten.length == CHUNKED:
             self._chunks = ChunkedBody()
@@ -196,13 +196,13 @@ class AgentEnd:
             raise _too_long()
         if self._unfinished is not None:
             if not self._unfinished.keep(self, len(partial)):
-                raise _Refused("the agent has no memory for more incomplete request heads", 503)
+                raise _RefusedRequest("the agent has no memory for more incomplete request heads", 503)
             self._waits = True
         self._partial = partial
 
     def too_slow(self) -> None:
         """See `tower.member.unfinished_heads.Stream`."""
-        self._refuse([], f"the head of the request was not whole after {PATIENCE:g} s", 408)
+        self._refuse([], f"the head of the request was not whole after {HEAD_TIMEOUT:g} s", 408)
 
     def _wait_no_more(self) -> None:
         """Note that there is a whole head, or that there will be none."""
@@ -219,7 +219,7 @@ class AgentEnd:
         """Wait for the answer; what comes before it waits in the channel."""
         self._over = True
         self._channel.pause()
-        self._upstream.receiver = _UpgradeAnswer(self, self._channel, self._upstream)
+        self._upstream.receiver = _UpgradeResponseRelay(self, self._channel, self._upstream)
 
     def _refuse(self, passed: list[bytes], text: str, code: int) -> None:
         """Answer *code* in the API server's place, and take no more."""
@@ -228,9 +228,9 @@ class AgentEnd:
         self._log.info("refused a request: {text}", text=text)
         if passed:
             self._upstream.send(b"".join(passed))
-        self._upstream.receiver = _NoPeer()
+        self._upstream.receiver = _ClosingReceiver()
         self._upstream.close()
-        self._channel.receiver = _Answered(self._channel)  # which holds no connection
+        self._channel.receiver = _RefusedReceiver(self._channel)  # which holds no connection
         self._channel.send(status.status_response(status.StatusError(code, text), close=True))
         self._channel.finish()  # the proxy closes it when it has read that
 
@@ -250,7 +250,7 @@ class AgentEnd:
         self._upstream.abort()
 
 
-class _Answered:
+class _RefusedReceiver:
     """Receives from a channel on which nothing may come any more; the proxy may leave it open for long."""
 
     def __init__(self, channel: Pipe) -> None:
@@ -271,7 +271,7 @@ class _Answered:
         """Nothing is held."""
 
 
-class Answers:
+class ResponseRelay:
     """Receives what the API server sends and passes it on unparsed."""
 
     def __init__(self, channel: Pipe, upstream: Pipe) -> None:
@@ -296,7 +296,7 @@ class Answers:
         self._channel.close()
 
 
-class DirectAnswers(Answers):
+class DirectResponseRelay(ResponseRelay):
     """The same without a copy: bytes are received where the channel wants them."""
 
     def __init__(self, channel: Lender, upstream: Pipe) -> None:
@@ -307,10 +307,10 @@ class DirectAnswers(Answers):
         self.filled = channel.commit
 
 
-class _UpgradeAnswer(Answers):
+class _UpgradeResponseRelay(ResponseRelay):
     """Receives the answer to an upgrade, the first on its channel."""
 
-    def __init__(self, end: AgentEnd, channel: Pipe, upstream: Pipe) -> None:
+    def __init__(self, end: RequestRelay, channel: Pipe, upstream: Pipe) -> None:
         super().__init__(channel, upstream)
         self._end = end
         self._head = b""
@@ -334,12 +334,12 @@ class _UpgradeAnswer(Answers):
             self._channel.send(head)
             join(self._channel, self._upstream)
             return
-        self._upstream.receiver = Answers(self._channel, self._upstream)
+        self._upstream.receiver = ResponseRelay(self._channel, self._upstream)
         self._upstream.receiver.received(memoryview(head))
         self._channel.resume()
 
 
-class _NoPeer:
+class _ClosingReceiver:
     """Receives from a connection that is being closed."""
 
     def received(self, data: memoryview) -> None:

@@ -31,7 +31,7 @@ from tower.options import (
     secret,
 )
 from tower.reactor.process import forget_variable
-from tower.tunnels.targets import KUBESPHERE_SERVICE, Address, parse_target
+from tower.tunnels.targets import KUBESPHERE_SERVICE, ServiceAddress, parse_target
 
 #: Values of ``--protocol``.
 AUTO, V1, V2 = "auto", "v1", "v2"
@@ -86,15 +86,15 @@ class Options(EnvironmentOptions):
             "kubesphere-service",
             "",
             "host:port of the KubeSphere API server: target kubesphere "
-            f"(with kubesphere-v1: {Address(*KUBESPHERE_SERVICE)}).",
+            f"(with kubesphere-v1: {ServiceAddress(*KUBESPHERE_SERVICE)}).",
         ),
-        parameter("keepalive", 10.0, "How often the proxy is probed (10s).", read_duration),
-        parameter("max-retry", 0, "Retries in a row before the agent gives up; 0: never.", read_count),
-        parameter("max-retry-interval", 120.0, "Longest wait between two tries (2m).", read_duration),
+        parameter("keepalive", "10s", "How often the proxy is probed.", read_duration),
+        parameter("max-retry", "0", "Retries in a row before the agent gives up; 0: never.", read_count),
+        parameter("max-retry-interval", "2m", "Longest wait between two tries.", read_duration),
         parameter("health-address", None, "host:port of the page with /healthz and /readyz.", read_address),
-        parameter("grace", 10.0, "How long a stop waits for requests under way (10s).", read_duration),
-        parameter("buffer-budget", 32 << 20, "Memory for streams in flight (32MiB).", read_size),
-        parameter("rekey-bytes", 1 << 30, "Bytes after which the tunnel's keys change (1GiB).", read_size),
+        parameter("grace", "10s", "How long a stop waits for requests under way.", read_duration),
+        parameter("buffer-budget", "32MiB", "Memory for streams in flight.", read_size),
+        parameter("rekey-bytes", "1GiB", "Bytes after which the tunnel's keys change.", read_size),
     ]
     optFlags: ClassVar = [
         flag(
@@ -126,18 +126,21 @@ class Options(EnvironmentOptions):
 
     def opt_host_key(self, text: str) -> None:
         """Fingerprint of the proxy's host key, SHA256:..., from the join line.  Repeatable."""
-        self["host-keys"].append(_usage(checked_fingerprint, text, "--host-key "))
+        self.check(lambda: self["host-keys"].append(_usage(checked_fingerprint, text, "--host-key ")))
 
     def opt_ca_hash(self, text: str) -> None:
         """Hash of the key of the proxy's CA, sha256:..., from the join line.  Repeatable."""
-        self["ca-hashes"].append(_usage(parse_ca_hash, text))
+        self.check(lambda: self["ca-hashes"].append(parse_ca_hash(text)))
 
     def opt_target(self, text: str) -> None:
         """What streams may lead to besides the API server, as NAME=HOST:PORT.  Repeatable."""
-        self["targets"].append(_usage(parse_target, text, "--target "))
+        self.check(lambda: self["targets"].append(_usage(parse_target, text, "--target ")))
 
     def opt_allow_system_identity(self, text: str) -> None:
         """System user or group that users may act as, such as system:monitoring.  Repeatable."""
+        self.check(self._allow, text)
+
+    def _allow(self, text: str) -> None:
         name = _usage(check_allowed, text, "--allow-system-identity ")
         if name not in self["allowed-identities"]:
             self["allowed-identities"].append(name)
@@ -148,22 +151,29 @@ class Options(EnvironmentOptions):
         return SystemIdentities(self["allowed-identities"], allow_all=bool(self["allow-system-identities"]))
 
     def postOptions(self) -> None:
-        """Check what goes together."""
+        """Check which options work together."""
         super().postOptions()
-        for name, hint in (
-            ("name", "the cluster's name, as in 'tower cluster add NAME'"),
-            ("proxy-server", "where the proxy is, as in wss://tower.example.com:8443"),
-        ):
-            if not self[name]:
-                raise usage.UsageError(f"--{name} is missing: {hint}")
-        self._check_protocol()
-        _usage(check_name, self["name"], "--name: ")
-        self.server = _usage(parse_server_url, self["proxy-server"])
-        self._check_authority()
-        self._check_token()
+        self.check(self._check_name)
+        self.check(self._check_server)
+        self.check(self._check_protocol)
         for name, default in (("kubernetes-service", 443), ("kubesphere-service", 80)):
             if self[name]:
-                _usage(partial(parse_address, default_port=default), self[name], f"--{name} ")
+                read = partial(parse_address, default_port=default)
+                self.check(_usage, read, self[name], f"--{name} ")
+
+    def _check_name(self) -> None:
+        if not self["name"]:
+            raise usage.UsageError("--name is missing: the cluster's name, as in 'tower cluster add NAME'")
+        _usage(check_name, self["name"], "--name: ")
+        self._check_token()
+
+    def _check_server(self) -> None:
+        if not self["proxy-server"]:
+            raise usage.UsageError(
+                "--proxy-server is missing: where the proxy is, as in wss://tower.example.com:8443"
+            )
+        self.server = parse_server_url(self["proxy-server"])
+        self._check_authority()
 
     @property
     def may_speak_v1(self) -> bool:
@@ -211,7 +221,7 @@ class Options(EnvironmentOptions):
 
     def _check_token(self) -> None:
         """Refuse to begin without a token and without a key: who has joined needs the key alone."""
-        if self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
+        if not self.may_speak_v1 and self.secret("token") == "" and not (self.state_dir / AGENT_KEY).exists():
             raise usage.UsageError(
                 f"--token-file - : standard input is empty, and {self.state_dir} has no agent key: pipe the "
                 "token in, as the line of 'tower join' does, or set --state-dir to the directory of an agent "

@@ -15,9 +15,9 @@ from tower.conch.tunnel.tunnel import STREAM
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
 from tower.kube.head_policy import HeadPolicy
-from tower.member.apiserver_relay import AgentEnd
+from tower.member.apiserver_relay import RequestRelay
 from tower.member.targets import TargetRefused, Targets
-from tower.member.unfinished_heads import UNUSED, Unfinished
+from tower.member.unfinished_heads import UNUSED_LIMIT, UnfinishedHeads
 from tower.net.budget import Budget
 from tower.net.connecting import ConnectFailed, connect
 from tower.net.connection import Connection
@@ -57,7 +57,7 @@ class Destinations(Protocol):
         """Let bytes flow."""
 
 
-class Tally:
+class StreamTally:
     """Counts the streams of an agent and logs why some were refused: so many lines, however many those are.
 
     :ivar dialled: connections opened so far.
@@ -129,12 +129,12 @@ class Outgoing:
         self._targets = targets
         self._connect = connect
         self._opening = 0  # to the API server
-        self.tally = Tally(reactor)
-        self.unfinished = Unfinished(reactor, budget)
+        self.tally = StreamTally(reactor)
+        self.unfinished = UnfinishedHeads(reactor, budget)
 
-    def for_tunnel(self) -> Dialling:
+    def for_tunnel(self) -> Dialing:
         """Return what accepts the streams of one tunnel."""
-        return Dialling(self, self.tally)
+        return Dialing(self, self.tally)
 
     def wanted(self, incoming: Incoming) -> str:
         """See `Destinations.wanted`."""
@@ -162,8 +162,10 @@ class Outgoing:
         return self._connect(self._reactor, target.host, target.port, timeout=DIAL_TIMEOUT)
 
     def _dial_api_server(self) -> Deferred[Connection]:
-        if self._opening + self.unfinished.unused >= UNUSED:
-            raise TargetRefused("busy", f"{UNUSED} streams are being opened or wait for their first request")
+        if self._opening + self.unfinished.unused >= UNUSED_LIMIT:
+            raise TargetRefused(
+                "busy", f"{UNUSED_LIMIT} streams are being opened or wait for their first request"
+            )
         member = self._member
         dialling = self._connect(
             self._reactor,
@@ -183,15 +185,15 @@ class Outgoing:
     def join(self, name: str, channel: Channel, connection: Connection) -> None:
         """See `Destinations.join`; what goes to the API server goes by way of the policy."""
         if name == KUBERNETES:
-            AgentEnd(channel, connection, self._policy.rewrite, self.unfinished).start()
+            RequestRelay(channel, connection, self._policy.rewrite, self.unfinished).start()
         else:
             join(channel, connection)
 
 
-class Dialling:
+class Dialing:
     """What is being dialled for one tunnel; `stop` it when the tunnel is gone."""
 
-    def __init__(self, ways: Destinations, tally: Tally) -> None:
+    def __init__(self, ways: Destinations, tally: StreamTally) -> None:
         self._ways = ways
         self._tally = tally
         self._pending: set[Deferred[Any]] = set()

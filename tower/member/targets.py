@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tower.errors import ConfigurationError, TowerError
-from tower.tunnels.targets import _TARGET_NAME, KUBERNETES, Target
+from tower.tunnels.targets import KUBERNETES, TARGET_NAME, Target
 
 
 class TargetRefused(TowerError):
@@ -46,7 +46,7 @@ class Targets:
         target = self._named.get(name)
         if target is not None:
             return target
-        if _TARGET_NAME.fullmatch(name) is None:
+        if TARGET_NAME.fullmatch(name) is None:
             raise TargetRefused(
                 "not-allowed",
                 "the agent opens named targets only; its owner adds one with --target name=host:port",

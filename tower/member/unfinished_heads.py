@@ -12,24 +12,24 @@ from tower.net.budget import Budget
 from tower.reactor.timers import Clock, Deadline
 
 #: Streams to the API server that are being opened, or were and have carried no whole head yet, at one time.
-UNUSED = 512
+UNUSED_LIMIT = 512
 
 #: What unfinished heads may take of the agent's memory budget, B, and at the most one of so many parts of it.
 CAPACITY = 4 * 1024 * 1024
 _PARTS = 8
 
 #: How long a head may take from its first byte to its last, s.
-PATIENCE = 10.0
+HEAD_TIMEOUT = 10.0
 
 
 class Stream(Protocol):
     """What waits for a head."""
 
     def too_slow(self) -> None:
-        """Refuse the head: it is `PATIENCE` old."""
+        """Refuse the head: it is `HEAD_TIMEOUT` old."""
 
 
-class Unfinished:
+class UnfinishedHeads:
     """The streams of an agent that have carried no whole head, and what has come of heads.
 
     :param budget: of the process.
@@ -85,7 +85,7 @@ class Unfinished:
             self._deadline = None
 
     def _watch(self, since: float) -> None:
-        left = max(0.0, since + PATIENCE - self._clock.seconds())
+        left = max(0.0, since + HEAD_TIMEOUT - self._clock.seconds())
         self._deadline = Deadline(self._clock, left, self._look)
 
     def _look(self) -> None:
@@ -93,7 +93,7 @@ class Unfinished:
         self._deadline = None
         now = self._clock.seconds()
         for stream, (_, since) in list(self._sizes.items()):
-            if now < since + PATIENCE:
+            if now < since + HEAD_TIMEOUT:
                 break
             stream.too_slow()
             self.done(stream)

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from tower.errors import ClusterUnreachable
 from tower.escaping import reported
-from tower.kube.client import APIClient, MemberAPIError
+from tower.kube.client import APIClient, APIError
 from tower.kube.status import StatusError
 
 #: Path of the reviews.
@@ -112,7 +112,7 @@ class NodeReview:
             answer = await self._api.post(
                 REVIEWS, review, user=question.user, groups=question.groups, repeatable=True
             )
-        except MemberAPIError as e:
+        except APIError as e:
             text = f"cluster {self._cluster} did not answer whether {question.user} may use kubelets: {e}"
             raise (StatusError(403, text) if e.code == 403 else ClusterUnreachable(text)) from e
         refusal = _refusal(question, answer)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from twisted.internet.interfaces import IReactorTime
 
 from tower.cloud.interfaces import IInstances
-from tower.clusters.node import SSH_PORT, Node, is_name, is_place, usual
+from tower.clusters.node import SSH_PORT, Node, canonical_host, is_node_host, is_node_name
 from tower.errors import ConfigurationError, TowerError
 from tower.files import ANYWHERE, Files, read_plain
 from tower.kube.client import APIClient
@@ -65,8 +65,8 @@ def preferred_node(
     for wanted in address_types:
         for kind, address in addresses:
             if kind == wanted and address:
-                others = {usual(other) for _, other in addresses if other}
-                host = usual(address)
+                others = {canonical_host(other) for _, other in addresses if other}
+                host = canonical_host(address)
                 return Node(host, ssh_port, name, frozenset(others - {host, name}))
     raise NoPreferredAddress(addresses)
 
@@ -205,13 +205,13 @@ def parse_nodes(text: str, name: str, ssh_port: int = SSH_PORT) -> list[Node]:
             host, port = parse_address(words[0], ssh_port)
         except ConfigurationError:
             raise _invalid_word(name, number, 1) from None
-        if not (_is_word(words[0]) and is_place(host)):
+        if not (_is_word(words[0]) and is_node_host(host)):
             raise _invalid_word(name, number, 1)
         for position, word in enumerate(words[1:], 2):
-            if not (_is_word(word) and is_name(word)):
+            if not (_is_word(word) and is_node_name(word)):
                 raise _invalid_word(name, number, position)
-        names = [usual(word) for word in words[1:]]
-        node = Node(usual(host), port, names[0] if names else "", frozenset(names))
+        names = [canonical_host(word) for word in words[1:]]
+        node = Node(canonical_host(host), port, names[0] if names else "", frozenset(names))
         nodes.setdefault(node.address, node)
     return list(nodes.values())
 

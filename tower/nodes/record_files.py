@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import frozen
 
 from tower.clusters.ssh_spec import DefaultCluster, SSHSpec
-from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, PLACE, wrong
+from tower.clusters.ssh_spec_object import NAMES, OPTIONS, PATHS, SPEC_PATH, invalid_field
 from tower.errors import ConfigurationError
 from tower.files import ANYWHERE, Beneath, Files
 
@@ -83,7 +83,7 @@ class NodeFiles:
         for attribute in self._elsewhere(cluster, spec):
             name = getattr(spec, attribute)
             if before is None or getattr(before, attribute) != name:
-                raise wrong(
+                raise invalid_field(
                     NAMES[attribute],
                     name,
                     f"must be below {self.directory} (--node-files of tower-proxy): put the file there and "
@@ -95,7 +95,7 @@ class NodeFiles:
         found = []
         for attribute in self._elsewhere(cluster, spec):
             path = getattr(spec, attribute)
-            field = f"{PLACE}.{NAMES[attribute]}"
+            field = f"{SPEC_PATH}.{NAMES[attribute]}"
             name = os.path.basename(path.rstrip("/")) or "file"
             name = name if name.startswith(cluster) else f"{cluster}-{name}"
             command = shlex.join(["cp", "-p", path, str(self.directory / name)])

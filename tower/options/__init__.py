@@ -10,12 +10,16 @@ from tower.options.base import (
     ALLOW_DUMPS,
     EnvironmentOptions,
     OptionError,
+    OptionErrors,
     Parameter,
     flag,
     one_line,
     one_line_errors,
     parameter,
     public_host,
+    secret,
+)
+from tower.options.values import (
     read_address,
     read_count,
     read_duration,
@@ -24,13 +28,13 @@ from tower.options.base import (
     read_port,
     read_port_range,
     read_size,
-    secret,
 )
 
 __all__ = [
     "ALLOW_DUMPS",
     "EnvironmentOptions",
     "OptionError",
+    "OptionErrors",
     "Parameter",
     "flag",
     "one_line",

@@ -1,7 +1,7 @@
-"""Options of Tower's programs: flag, else environment variable, else default; errors are one line.
+"""Options of Tower's programs: flag, else environment variable, else default; each error is one line.
 
-A composition root subclasses `EnvironmentOptions` and lists its parameters with `parameter` and `secret`.
-``--secure-port`` is also ``TOWER_SECURE_PORT``.  klog's flags are taken, with ``_`` or ``-`` in their names.
+A program subclasses `EnvironmentOptions` and lists its parameters with `parameter` and `secret`.
+``--secure-port`` is also ``TOWER_SECURE_PORT``.  klog's flags are accepted, with ``_`` or ``-`` in names.
 """
 
 from __future__ import annotations
@@ -22,56 +22,19 @@ from twisted.python import usage
 from twisted.python.reflect import accumulateClassList
 
 import tower
-from tower.errors import ConfigurationError
+from tower.errors import ConfigurationError, Invalid
 from tower.escaping import escaped
 from tower.net.addresses import is_wildcard
 from tower.options.log_levels import log_output, observer, read_modules, read_verbosity, syslog_observer
-from tower.options.values import (
-    format_duration,
-    parse_duration,
-    read_address,
-    read_count,
-    read_duration,
-    read_file,
-    read_host,
-    read_port,
-    read_port_range,
-    read_secret_file,
-    read_size,
-)
+from tower.options.values import read_secret_file
+from tower.options.variables import NOT_SETTINGS, is_service_link, unknown_variables, variable_of
 
-__all__ = [
-    "ALLOW_DUMPS",
-    "EnvironmentOptions",
-    "OptionError",
-    "flag",
-    "format_duration",
-    "one_line",
-    "one_line_errors",
-    "parameter",
-    "parse_duration",
-    "public_host",
-    "read_address",
-    "read_count",
-    "read_duration",
-    "read_file",
-    "read_host",
-    "read_port",
-    "read_port_range",
-    "read_secret_file",
-    "read_size",
-    "secret",
-]
-
-Parameter: TypeAlias = tuple[str, str | None, Any, str, Callable[[str], object]]
+Parameter: TypeAlias = tuple[str, str | None, str | None, str, Callable[[str], object]]
 
 _TRUE = frozenset({"1", "t", "true", "y", "yes", "on"})
 _FALSE = frozenset({"0", "f", "false", "n", "no", "off"})
 
-#: What Kubernetes puts into ``TOWER_PORT`` of every pod beside a Service named tower; not meant for us.
-_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
-
-#: klog's flags that have no effect here, where twistd's ``--logfile`` says where the log goes.
+#: klog's flags without effect: twistd's ``--logfile`` names the log file.
 _KLOG_SWITCHES = frozenset(
     {
         "add-dir-header",
@@ -94,36 +57,46 @@ _KLOG_VALUES = frozenset(
     }
 )
 
-#: Options of twisted.python.usage itself, which no variable may set.
-_NOT_SETTINGS = frozenset({"help", "version"})
-
 
 class OptionError(usage.UsageError):
-    """The value of an option cannot work.
+    """The value of an option is invalid.
 
-    :ivar flag: its name, without dashes.
+    :ivar flag: the option's name, without dashes.
     :ivar problem: what is wrong, and the cure; follows name and value.
     """
 
-    def __init__(self, name: str, value: str, problem: str, place: str = "") -> None:
-        super().__init__(f"{place or '--' + name} {value!r} {problem}")
+    def __init__(self, name: str, value: str, problem: str, variable: str = "") -> None:
+        super().__init__(f"{variable or '--' + name} {value!r} {problem}")
         self.flag, self.value, self.problem = name, value, problem
 
 
+class OptionErrors(usage.UsageError):
+    """Several options are invalid; the text has one line for each.
+
+    :ivar errors: at least two.
+    """
+
+    def __init__(self, errors: Sequence[Exception]) -> None:
+        super().__init__("\n".join(map(one_line, errors)))
+        self.errors = tuple(errors)
+
+
 def parameter(
-    name: str, default: object, doc: str, read: Callable[[str], object] = str, short: str | None = None
+    name: str, default: str | None, doc: str, read: Callable[[str], object] = str, short: str | None = None
 ) -> Parameter:
     """Return an entry for ``optParameters``.
 
-    :param default: a text is read as if it were given; anything else is the value.
-    :param read: makes the value of the text, or raises `ValueError` with what is wrong and the cure.
+    :param default: read as if the user had typed it, and shown so by ``--help``; None: no default.
+    :param read: parses the text; raises `ValueError` with the problem and the cure.
     """
 
     def coerce(text: str) -> object:
         try:
             return read(text)
         except ValueError as e:
-            raise OptionError(name, text, str(e)) from None
+            return OptionError(
+                name, text, str(e)
+            )  # raised by `EnvironmentOptions.postOptions`, with all others
 
     return (name, short, default, doc, coerce)
 
@@ -143,29 +116,29 @@ def secret(name: str, doc: str) -> list[Parameter]:
         parameter(
             f"{name}-file",
             None,
-            f"File that contains the value of --{name}; -: standard input.",
+            f"File with the value of --{name}; -: standard input.",
             read_secret_file,
         ),
     ]
 
 
-#: Both programs' flag; see `tower.reactor.process.forbid_dumps`.
+#: Flag of both programs; see `tower.reactor.process.forbid_dumps`.
 ALLOW_DUMPS = flag(
     "allow-core-dumps", "Allow core dumps, and other programs of this user to read the memory, keys included."
 )
 
 
 class EnvironmentOptions(usage.Options):
-    """Options that the environment may give too.
+    """Options that environment variables can set too.
 
-    :param environ: in place of the process's environment.
-    :cvar repeated: flags, read by an ``opt_`` method, whose variable holds several values between commas.
-    :ivar given: where each option that was given came from: ``"flag"`` or ``"environment"``.
+    :param environ: the variables; None: the process's.
+    :cvar repeated: flags, read by an ``opt_`` method, whose variable holds several comma-separated values.
+    :ivar given: source of each option that was set: ``"flag"`` or ``"environment"``.
     """
 
     optParameters: ClassVar[Sequence[Parameter]] = [
-        parameter("v", 0, "How much is logged: 0 is normal, 4 and more is debugging.", read_verbosity, "v"),
-        parameter("vmodule", None, "Other levels for some modules, such as conch.mux=4.", read_modules),
+        parameter("v", "0", "Log level; 4 and above: debugging.", read_verbosity, "v"),
+        parameter("vmodule", None, "Log levels of modules, such as conch.mux=4.", read_modules),
     ]
     repeated: ClassVar[frozenset[str]] = frozenset()
 
@@ -174,54 +147,76 @@ class EnvironmentOptions(usage.Options):
         parameters: list[Parameter] = []
         accumulateClassList(type(self), "optParameters", parameters)
         for name, _, default, _, read in parameters:
-            if isinstance(default, str):
+            if default is not None:
                 self[name] = read(default)
+            self.defaults[name] = default or None
         self.given: dict[str, str] = {}
         self._environ = os.environ if environ is None else environ
+        self._errors: list[Exception] = []
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Do `parse`, and end the program with one line and exit code 1 when an option cannot work."""
+        """Run `parse`; on errors, end the program with exit code 1 and one line for each."""
         try:
             self.parse(sys.argv[1:] if options is None else options)
         except usage.UsageError as e:
             program = getattr(self.parent, "subCommand", None) or "tower"
-            raise SystemExit(f"{program}: {one_line(e)}") from None
+            errors = e.errors if isinstance(e, OptionErrors) else (e,)
+            raise SystemExit("\n".join(f"{program}: {one_line(each)}" for each in errors)) from None
 
     def parse(self, arguments: Sequence[str]) -> None:
-        """Take the command line and the environment.
+        """Read the command line and the environment, then run every `check`.
 
-        :raise UsageError: naming the option, its value, and the cure.
+        :raise UsageError: with option, value and cure; an unknown flag ends parsing.
+        :raise OptionErrors: the same for several options: all that cannot be read, or else all failed checks.
         """
+        self._errors.clear()
         line = self._normalized(arguments)
         try:
             chosen = getopt.getopt(line, self.shortOpt, self.longOpt)[0]
         except getopt.GetoptError as e:
-            raise usage.UsageError(f"{e}: --help shows the options there are") from None
+            raise usage.UsageError(f"{e}: --help lists the options") from None
         self.given = {self._canonical(name.lstrip("-")): "flag" for name, _ in chosen}
         variables = self._variables()
         self.given.update(dict.fromkeys(variables, "environment"))
+        words = [word for option in variables.values() for word in option]
+        self.check(super().parseOptions, [*words, *line])
+        errors = [self._by_source(each) for each in self._errors]
+        if errors:
+            raise errors[0] if len(errors) == 1 else OptionErrors(errors)
+
+    def check(self, rule: Callable[..., object], *arguments: object) -> None:
+        """Call *rule*; collect an error that it raises, for `parse` to raise with all others."""
         try:
-            words = [word for option in variables.values() for word in option]
-            super().parseOptions([*words, *line])  # type: ignore[no-untyped-call]
-        except OptionError as e:
-            if self.given.get(e.flag) == "environment":
-                raise OptionError(e.flag, e.value, e.problem, _variable(e.flag)) from None
-            raise
+            rule(*arguments)
+        except (usage.UsageError, ConfigurationError, Invalid) as e:
+            self._errors.append(e)
+
+    def _by_source(self, error: Exception) -> usage.UsageError:
+        """Return *error* as a usage error that names the variable if the value is from one."""
+        if isinstance(error, OptionError) and self.given.get(error.flag) == "environment":
+            return OptionError(error.flag, error.value, error.problem, variable_of(error.flag))
+        return error if isinstance(error, usage.UsageError) else usage.UsageError(str(error))
 
     def parseArgs(self, *arguments: str) -> None:
-        """Refuse what is no option."""
+        """Reject positional arguments."""
         if arguments:
-            raise usage.UsageError(f"{arguments[0]!r} is no option: --help shows the options there are")
+            self._errors.append(
+                usage.UsageError(f"{arguments[0]!r} is not an option: --help lists the options")
+            )
 
     def postOptions(self) -> None:
-        """Have twistd log as much as ``--v`` says; call this when you override it."""
+        """Raise the errors of all values, then set up logging by ``--v``; overrides call this first."""
+        self._errors += [value for value in self.values() if isinstance(value, OptionError)]
+        self._errors += map(usage.UsageError, unknown_variables(self._environ, self._names()))
+        if self._errors:
+            raise self._errors.pop()  # `parse` collects it again, with the others
         parent: Any = self.parent
         if parent is None or parent.get("logger"):
             return
         finish = parent.postOptions
 
         def install() -> None:
-            finish()  # it takes --logger for the name of something to import, so ours comes after it
+            finish()  # it reads --logger as the name of an object to import, so set ours after it
             if parent.get("syslog"):
                 parent["logger"] = partial(syslog_observer, parent.get("prefix", ""))
             else:
@@ -237,8 +232,7 @@ class EnvironmentOptions(usage.Options):
     def secret(self, name: str) -> str | None:
         """Return the secret *name*: its flag, its file's content, its variable, or its variable's file.
 
-        What was given by flag goes before what was given by the environment.  Empty: there was nothing at
-        standard input.  None: there is none, or it was forgotten.
+        Flags take precedence over the environment.  Empty: standard input was empty.  None: not set.
         """
         names = (name, f"{name}-file")
         for source in ("flag", "environment"):
@@ -249,20 +243,17 @@ class EnvironmentOptions(usage.Options):
         return None
 
     def forget_secret(self, name: str) -> None:
-        """Keep the secret *name* no longer; whoever needs it has it."""
+        """Delete the secret *name* from the options."""
         self[name] = self[f"{name}-file"] = None
 
     def log_observer(self) -> ILogObserver:
-        """Return what logs as ``--v`` says, to where twistd's own options say, else to standard output."""
+        """Return an observer with the levels of ``--v``, for twistd's log file or standard output."""
         parent: Mapping[str, Any] = {"nodaemon": True} if self.parent is None else self.parent
         out = log_output(parent.get("logfile"), bool(parent.get("nodaemon")))
         return observer(out, self["v"], self["vmodule"] or {})
 
     def _normalized(self, arguments: Sequence[str]) -> list[str]:
-        """Return *arguments* without what Go's flags allow and getopt does not.
-
-        That is ``_`` for ``-`` in names, ``--flag=true``, and ``-v=5``.
-        """
+        """Return *arguments* without Go's ``_`` in names, ``--flag=true`` and ``-v=5``, for getopt."""
         line: list[str] = []
         rest = iter(arguments)
         for argument in rest:
@@ -279,7 +270,7 @@ class EnvironmentOptions(usage.Options):
                 continue
             words = [f"--{name}{equals}{value}"]
             if equals and name in self.longOpt:
-                words = [f"--{name}"] if _truth(name, value) else []
+                words = [f"--{name}"] if self._truth(name, value) else []
             elif not equals and (f"{name}=" in self.longOpt or name in _KLOG_VALUES):
                 words.extend(islice(rest, 1))
             if name not in _KLOG_VALUES:
@@ -290,17 +281,18 @@ class EnvironmentOptions(usage.Options):
         return str(self.synonyms.get(name, name))
 
     def _variables(self) -> dict[str, list[str]]:
-        """Return the command line words for each option that the environment alone gives."""
+        """Return the command line words of each option that only the environment sets."""
         words: dict[str, list[str]] = {}
         for entry in self.longOpt:
             name = entry.removesuffix("=")
-            value = self._environ.get(_variable(name), "")
-            if not value or name in _NOT_SETTINGS or self._canonical(name) in self.given:
+            variable = variable_of(name)
+            value = self._environ.get(variable, "")
+            if not value or name in NOT_SETTINGS or self._canonical(name) in self.given:
                 continue
-            if name == "port" and _SERVICE_LINK.match(value):
+            if is_service_link(variable, value):
                 continue
             if entry == name:
-                if _truth(name, value, _variable(name)):
+                if self._truth(name, value, variable):
                     words[name] = [f"--{name}"]
             elif name in self.repeated:
                 words[name] = [f"--{name}={part.strip()}" for part in value.split(",") if part.strip()]
@@ -308,19 +300,17 @@ class EnvironmentOptions(usage.Options):
                 words[name] = [f"--{name}={value}"]
         return words
 
+    def _names(self) -> set[str]:
+        return {entry.removesuffix("=") for entry in self.longOpt}
 
-def _variable(name: str) -> str:
-    return "TOWER_" + name.replace("-", "_").upper()
-
-
-def _truth(name: str, value: str, place: str = "") -> bool:
-    if value.lower() not in _TRUE | _FALSE:
-        raise OptionError(name, value, "is neither true nor false: give one of them", place)
-    return value.lower() in _TRUE
+    def _truth(self, name: str, value: str, variable: str = "") -> bool:
+        if value.lower() not in _TRUE | _FALSE:
+            self._errors.append(OptionError(name, value, "is not a boolean: give true or false", variable))
+        return value.lower() in _TRUE
 
 
 def public_host(host: str, published: str | None) -> str:
-    """Return the host that others reach us at: *published*, else the one that we listen on.
+    """Return the host that others connect to: *published*, else *host*.
 
     :param host: ``--host``.
     :param published: ``--publish-service-address``.
@@ -330,17 +320,17 @@ def public_host(host: str, published: str | None) -> str:
         return published
     if is_wildcard(host):
         raise ConfigurationError(
-            "the proxy listens on every address, which does not say where to reach it: "
-            "start it with --publish-service-address HOST, the name or address that others know it by"
+            "the proxy listens on every address and has no published one: "
+            "start it with --publish-service-address HOST, the address that users and agents connect to"
         )
     return host
 
 
 @contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
-    """End the program with one line and exit code 1 when its configuration cannot work.
+    """End the program with one line and exit code 1 on a configuration error.
 
-    Also decorates: ``@one_line_errors("tower-proxy")`` before a ``makeService``.
+    Also a decorator: ``@one_line_errors("tower-proxy")`` before a ``makeService``.
     """
     try:
         yield
@@ -349,7 +339,7 @@ def one_line_errors(program: str) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error of a start says, in one line, with the cure."""
+    """Return the text of an error at start, in one line, with the cure."""
     if isinstance(error, CannotListenError):
         reason = getattr(error.socketError, "strerror", None) or error.socketError
         return (

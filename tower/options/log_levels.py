@@ -1,4 +1,4 @@
-"""How much is logged: ``--v`` as klog knows it, for Twisted's log."""
+"""Log levels: klog's ``--v`` and ``--vmodule`` for Twisted's log."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from zope.interface import implementer
 
 from tower.escaping import escaped
 
-#: From this ``--v`` on Tower's own debugging is logged, and from the other one that of the libraries too.
+#: ``--v`` from which Tower logs debugging, and from which its libraries do too.
 DEBUG = 4
 DEBUG_ALL = 8
 
-#: What klog's ``--vmodule`` looks like.
+#: An entry of klog's ``--vmodule``.
 _MODULE = re.compile(r"[A-Za-z0-9_.]+=-?[0-9]+")
 
 
 def read_verbosity(text: str) -> int:
-    """Return the value of ``--v``; see `tower.options.values` for what readers do."""
+    """Read ``--v``; see `tower.options.values`."""
     if not re.fullmatch(r"-?[0-9]{1,4}", text, re.ASCII):
-        raise ValueError("is no log level: give a number, 0 for normal and 4 or more for debugging")
+        raise ValueError("is not a log level: give a number, 0 for normal and 4 or more for debugging")
     return int(text)
 
 
 def read_modules(text: str) -> dict[str, int]:
-    """Return the value of ``--vmodule``: levels for modules of Tower, such as ``conch.mux=4,tunnels=4``."""
+    """Read ``--vmodule``: log levels of Tower's modules, such as ``conch.mux=4,tunnels=4``."""
     parts = [part for part in text.split(",") if part]
     if not all(_MODULE.fullmatch(part) for part in parts):
-        raise ValueError("is no list of log levels: give MODULE=N, such as conch.mux=4,tunnels=4")
+        raise ValueError("is not a list of log levels: give MODULE=N, such as conch.mux=4,tunnels=4")
     return {name: int(level) for name, _, level in (part.partition("=") for part in parts)}
 
 
 def predicate(verbosity: int, modules: dict[str, int]) -> ILogFilterPredicate:
-    """Return what lets through the events that these levels ask for."""
+    """Return a filter for these levels."""
     chosen = LogLevelFilterPredicate(LogLevel.debug if verbosity >= DEBUG_ALL else LogLevel.info)
     chosen.setLogLevelForNamespace("tower", LogLevel.debug if verbosity >= DEBUG else LogLevel.info)
     for name, level in modules.items():
@@ -58,12 +58,12 @@ def predicate(verbosity: int, modules: dict[str, int]) -> ILogFilterPredicate:
 
 
 def observer(out: TextIO, verbosity: int, modules: dict[str, int]) -> ILogObserver:
-    """Return an observer that writes to *out* what these levels ask for, an event a line; see `escaped`."""
+    """Return an observer that writes the events of these levels to *out*, one line each; see `escaped`."""
     return FilteringLogObserver(_Escaping(textFileLogObserver(out)), [predicate(verbosity, modules)])
 
 
 def syslog_observer(prefix: str) -> ILogObserver:
-    """Return an observer that writes to syslog as twistd's ``--syslog`` does, an event a line."""
+    """Return an observer that writes to syslog like twistd's ``--syslog``, one line per event."""
     from twisted.python.syslog import SyslogObserver  # there is no syslog on some platforms
 
     emit: Any = SyslogObserver(prefix).emit
@@ -72,7 +72,7 @@ def syslog_observer(prefix: str) -> ILogObserver:
 
 @implementer(ILogObserver)
 class _Escaping:
-    """Passes events on as texts in which nothing but the lines of a traceback is a line of its own."""
+    """Forwards events as text with escaped line ends, except between the lines of a traceback."""
 
     def __init__(self, observer: ILogObserver) -> None:
         self._observer = observer
@@ -88,18 +88,18 @@ class _Escaping:
         if not any(lines):
             return
         plain = {key: event[key] for key in _PASSED_ON if key in event}
-        plain["log_format"], plain["log_said"] = "{log_said}", "\n".join(map(escaped, lines))
+        plain["log_format"], plain["log_text"] = "{log_text}", "\n".join(map(escaped, lines))
         if "log_system" in event:
             plain["log_system"] = escaped(str(event["log_system"]))
         self._observer(plain)
 
 
-#: What an event keeps beside its text.
+#: Keys that an event keeps, in addition to its text.
 _PASSED_ON = ("log_time", "log_level", "log_namespace", "syslogPriority", "syslogFacility")
 
 
 def log_output(logfile: str | None, nodaemon: bool) -> TextIO:
-    """Return where twistd's ``--logfile`` and ``--nodaemon`` say that the log goes."""
+    """Return the log file that twistd's ``--logfile`` and ``--nodaemon`` select."""
     if logfile == "-" or (nodaemon and not logfile):
         return sys.stdout
     return cast(TextIO, LogFile.fromFullPath(logfile or "twistd.log"))

@@ -1,7 +1,7 @@
-"""What the values of options mean: durations, sizes, ports, addresses, files.
+"""Readers of option values: durations, sizes, ports, addresses, files.
 
-Each reader takes text and returns the value, or raises `ValueError` with a text that says what is wrong and
-what would be right; `tower.options.parameter` puts the option's name in front.
+Each returns the value, or raises `ValueError` with the problem and the cure; `tower.options.parameter` adds
+the option's name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 #: Largest file that holds a secret, B.
 SECRET_FILE_LIMIT = 64 * 1024
 
-#: Longest duration that is taken, s: a hundred years, so that every sum of times stays a date.
+#: Longest duration, s: a hundred years, so that every sum of times stays a date.
 LONGEST = 100 * 365 * 86400.0
 
 _DURATION_UNITS = {
@@ -29,7 +29,7 @@ _DURATION_UNITS = {
     "h": Decimal(3600),
     "d": Decimal(86400),
 }
-# A number can be read in one way only: else many digits without a unit take a time that is their square.
+# Unambiguous, so that matching many digits without a unit does not take quadratic time.
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h|d)", re.ASCII)
 
 #: Longest text of a duration, characters.
@@ -59,24 +59,24 @@ _HOST = re.compile(
 
 
 def parse_duration(text: str) -> float:
-    """Return a duration written as Go does it, with days besides (``1h30m``, ``500ms``, ``1d``), s.
+    """Return a duration in Go's syntax plus days (``1h30m``, ``500ms``, ``1d``), s.
 
-    :raise ValueError: it is none, is negative, or is longer than `LONGEST`.
+    :raise ValueError: *text* is not a duration, negative, or longer than `LONGEST`.
     """
     if text == "0":
         return 0.0
     if len(text) > _DURATION_LIMIT:
         raise ValueError(
-            f"is not a duration: {len(text)} characters are too many; give one such as 10s or 1h30m"
+            f"is not a duration: {len(text)} characters are too many; give a duration such as 10s or 1h30m"
         )
     total, end = Decimal(0), 0
     while part := _DURATION_PART.match(text, end):
         total += Decimal(part[1]) * _DURATION_UNITS[part[2]]
         end = part.end()
     if not text or end != len(text) or not text.isprintable():
-        raise ValueError("is no duration: give numbers with units, such as 10s, 1h30m, 500ms or 1d")
+        raise ValueError("is not a duration: give numbers with units, such as 10s, 1h30m, 500ms or 1d")
     if total > Decimal(LONGEST):
-        raise ValueError("is too long: a hundred years are enough")
+        raise ValueError("is too long: the limit is 36500d")
     return float(total)
 
 
@@ -93,7 +93,7 @@ def format_duration(seconds: float) -> str:
 
 
 def read_duration(text: str) -> float:
-    """Return a duration that is more than nothing, s."""
+    """Return a duration above 0, s."""
     seconds = parse_duration(text)
     if seconds <= 0:
         raise ValueError("must be more than 0, such as 10s")
@@ -105,7 +105,7 @@ def read_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     unit = _SIZE_UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise ValueError("is no size: give a number and KiB, MiB or GiB, such as 32MiB")
+        raise ValueError("is not a size: give a number and KiB, MiB or GiB, such as 32MiB")
     if int(match[1]) == 0:
         raise ValueError("must be more than 0, such as 32MiB")
     return int(match[1]) * unit
@@ -114,19 +114,19 @@ def read_size(text: str) -> int:
 def read_count(text: str) -> int:
     """Return a whole number, 0 or more."""
     if not _DIGITS.fullmatch(text):
-        raise ValueError("is no whole number: give 0 or more")
+        raise ValueError("is not a whole number: give 0 or more")
     return int(text)
 
 
 def read_port(text: str) -> int:
     """Return a TCP port."""
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= 65535:
-        raise ValueError("is no port: give a number from 1 to 65535")
+        raise ValueError("is not a port: give a number from 1 to 65535")
     return int(text)
 
 
 def read_port_range(text: str) -> range | None:
-    """Return a range of ports, such as ``6000-7000`` (both ends belong to it), or None for ``none``."""
+    """Return a range of ports such as ``6000-7000``, both ends included; None for ``none``."""
     if text == "none":
         return None
     first, dash, last = text.partition("-")
@@ -135,57 +135,56 @@ def read_port_range(text: str) -> range | None:
     except ValueError:
         ports = range(0)
     if not ports:
-        raise ValueError("is no range of ports: give the first and the last, such as 6000-7000, or none")
+        raise ValueError("is not a port range: give the first and the last port, such as 6000-7000, or none")
     return ports
 
 
 def read_host(text: str) -> str:
-    """Return a DNS name or an IP address; an IPv6 address may stand in brackets and comes without."""
+    """Return a DNS name or an IP address; brackets around an IPv6 address are removed."""
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
         return str(ipaddress.ip_address(bare))
     except ValueError:
         if _HOST.fullmatch(text) and not re.fullmatch(r"[0-9.]+", text):
             return text
-    raise ValueError("is no host: give a name such as tower.example.com or an IP address, without port")
+    raise ValueError("is not a host: give a name such as tower.example.com or an IP address, without port")
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Return a ``host:port``; an IPv6 address stands in brackets."""
+    """Return host and port of ``host:port``; an IPv6 address needs brackets."""
     host, colon, port = text.rpartition(":")
     try:
         if colon and (host.startswith("[") or ":" not in host):
             return read_host(host), read_port(port)
     except ValueError:
         pass
-    raise ValueError("is no address: give host:port, such as db.example.com:5432 or [::1]:5432")
+    raise ValueError("is not an address: give host:port, such as db.example.com:5432 or [::1]:5432")
 
 
 def read_file(text: str) -> Path:
-    """Return the path of a file that can be read."""
+    """Return the path of a readable file."""
     path = Path(text)
     try:
         with path.open("rb"):
             return path
     except OSError as e:
-        raise ValueError(f"cannot be read ({e.strerror}): name a file that can") from e
+        raise ValueError(f"cannot be read ({e.strerror}): name a readable file") from e
 
 
 def read_secret_file(text: str) -> str:
-    """Return the secret that a file holds, without blanks and line ends around it.
+    """Return the secret in a file, without surrounding whitespace.
 
-    ``-`` is standard input up to its end, which may be empty: a program that is started again has read it
-    before.
+    ``-`` is standard input, which may be empty: a restarted program has read it before.
     """
     try:
         data = _read_input() if text == "-" else _read_some(text)
         secret = data.decode().strip()
     except OSError as e:
-        raise ValueError(f"cannot be read ({e.strerror}): name a file that can") from e
+        raise ValueError(f"cannot be read ({e.strerror}): name a readable file") from e
     except UnicodeDecodeError:
-        raise ValueError("holds no text: name the file with the secret alone in it") from None
+        raise ValueError("is not text: name a file with only the secret in it") from None
     if (not secret and text != "-") or len(data) > SECRET_FILE_LIMIT:
-        raise ValueError("is empty or too large: name the file with the secret alone in it")
+        raise ValueError("is empty or too large: name a file with only the secret in it")
     return secret
 
 
@@ -195,8 +194,8 @@ def _read_some(path: str) -> bytes:
 
 
 def _read_input() -> bytes:
-    """Return what comes by standard input; nothing if that is closed."""
-    if sys.stdin is None:  # its descriptor may be another file's by now
+    """Return standard input, up to the limit and a byte; empty if it is closed."""
+    if sys.stdin is None:  # another file may have its descriptor by now
         return b""
     if sys.stdin.isatty():
         raise ValueError("is a terminal: pipe the secret in, as with 'printf %s SECRET |', or name a file")

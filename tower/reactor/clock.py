@@ -1,8 +1,8 @@
-"""Two times: a steady one for everything that waits, and the time of day for what is written down.
+"""Two clocks: monotonic time for timers, and the time of day for timestamps.
 
-Twisted's reactors time their calls by the time of day.  When that is set back by an hour, for an hour no
-deadline passes, nobody is probed, and a dead peer stays; when it is set forward, every deadline passes at
-once, and every tunnel is lost.
+Twisted's reactors run timers by the time of day.  If it is set back by an hour, no deadline passes for an
+hour, no keepalive is sent, and a dead peer stays; if it is set forward, every deadline passes at once, and
+every tunnel is lost.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from zope.interface import implementer
 
 
 def count_steadily(reactor: Any) -> None:
-    """Have *reactor* time its calls, those that wait already too, by a clock that nobody sets.
-
-    From here on its ``seconds()`` count from some moment in the past, as `IReactorTime` allows.
+    """Make *reactor* run its timers, pending ones included, by monotonic time, as ``IReactorTime`` allows.
 
     :param reactor: a ``twisted.internet.base.ReactorBase``.
     """
@@ -31,20 +29,17 @@ def count_steadily(reactor: Any) -> None:
 
 @implementer(IReactorTime)
 class TimeOfDay:
-    """Tells the time of day, and has calls made by a clock that nobody sets.
-
-    :param reactor: makes the calls.
-    """
+    """A clock with the time of day and with the reactor's monotonic timers."""
 
     def __init__(self, reactor: IReactorTime) -> None:
         self._reactor = reactor
 
     def seconds(self) -> float:
-        """Return the time, s since the epoch."""
+        """Return Unix time, s."""
         return time.time()
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> IDelayedCall:  # noqa: A002
-        """Call *callable* in *delay* s, however the time of day is set meanwhile."""
+        """Call *callable* in *delay* s of monotonic time."""
         return self._reactor.callLater(delay, callable, *args, **kw)
 
     def getDelayedCalls(self) -> Sequence[IDelayedCall]:

@@ -1,7 +1,6 @@
-"""Long work, done in pieces between which the reactor does what else there is to do.
+"""Long work in pieces, between which the reactor runs.
 
-A thread is no way around it: parsers written in C keep the interpreter's lock to themselves, and those in
-Python have everybody else wait for it at every turn.
+A thread would not help: parsers in C hold the interpreter's lock, and parsers in Python compete for it.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from weakref import WeakKeyDictionary
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-#: So many things of a list are looked at before others have their turn: some ms.
+#: Items per piece; a piece takes some milliseconds.
 PIECE = 100
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Line:
-    """All who wait for a turn: of several lists that are read at the same time, one goes on at a time."""
+class _Queue:
+    """Tasks that wait for the reactor: only one long list continues per iteration."""
 
     def __init__(self) -> None:
         self._waiting: deque[Deferred[None]] = deque()
@@ -32,55 +31,55 @@ class _Line:
     def is_empty(self) -> bool:
         return self._call is None
 
-    def join(self, clock: IReactorTime) -> Deferred[None]:
-        waiting: Deferred[None] = Deferred(self._leave)
+    def wait(self, clock: IReactorTime) -> Deferred[None]:
+        waiting: Deferred[None] = Deferred(self._cancelled)
         self._waiting.append(waiting)
-        self._go_on(clock)
+        self._schedule(clock)
         return waiting
 
-    def _go_on(self, clock: IReactorTime) -> None:
+    def _schedule(self, clock: IReactorTime) -> None:
         if self._call is None and self._waiting:
             self._call = clock.callLater(0, self._next, clock)
 
     def _next(self, clock: IReactorTime) -> None:
         self._call = None
         waiting = self._waiting.popleft()
-        self._go_on(clock)
+        self._schedule(clock)
         waiting.callback(None)
 
-    def _leave(self, waiting: Deferred[None]) -> None:
+    def _cancelled(self, waiting: Deferred[None]) -> None:
         self._waiting.remove(waiting)
         if not self._waiting and self._call is not None:
             self._call.cancel()
             self._call = None
 
 
-# By clock, of which a process has one.
-_lines: WeakKeyDictionary[IReactorTime, _Line] = WeakKeyDictionary()
+# By clock; a process has one.
+_queues: WeakKeyDictionary[IReactorTime, _Queue] = WeakKeyDictionary()
 
 
-def _line_of(clock: IReactorTime) -> _Line:
-    return _lines.setdefault(clock, _Line())
+def _queue_of(clock: IReactorTime) -> _Queue:
+    return _queues.setdefault(clock, _Queue())
 
 
 async def yield_to_reactor(clock: IReactorTime) -> None:
-    """Let everybody else have a turn."""
-    await _line_of(clock).join(clock)
+    """Let the reactor run all other work once."""
+    await _queue_of(clock).wait(clock)
 
 
 async def map_cooperatively(
-    clock: IReactorTime, things: Iterable[T], work: Callable[[T], R], piece: int = PIECE
+    clock: IReactorTime, items: Iterable[T], work: Callable[[T], R], piece: int = PIECE
 ) -> list[R]:
-    """Return what *work* makes of each of *things*.
+    """Return the result of *work* for each of *items*.
 
-    :param things: may be a generator, so that what they were made of need not be kept.
-    :param piece: how many are done before others have a turn.
+    :param items: may be a generator, so that its source need not be kept.
+    :param piece: items per iteration of the reactor.
     """
-    if not _line_of(clock).is_empty:
+    if not _queue_of(clock).is_empty:
         await yield_to_reactor(clock)
-    made: list[R] = []
-    for thing in things:
-        made.append(work(thing))
-        if len(made) % piece == 0:
+    results: list[R] = []
+    for item in items:
+        results.append(work(item))
+        if len(results) % piece == 0:
             await yield_to_reactor(clock)
-    return made
+    return results

@@ -1,4 +1,4 @@
-"""Log lines about events that come by the thousand, or that unauthenticated peers can cause."""
+"""Log lines about events that occur by the thousand, or that unauthenticated peers can cause."""
 
 from __future__ import annotations
 
@@ -6,36 +6,32 @@ from typing import Any
 
 from twisted.logger import Logger, LogLevel
 
-from tower.reactor.timers import Clock
+from tower.reactor.timers import Call, Clock
 
-#: How long a line may wait for others, s.
+#: Longest delay of a line in a batch, s, and size of a full batch, lines.
 DELAY = 0.25
-
-#: How many may wait.
 MANY = 256
 
-#: How often lines of a `Summary` are summed up, s, and how many of a kind are written in full before that.
+#: Interval of summaries, s, and lines of a kind that are written in full before one.
 PERIOD = 1.0
 FEW = 8
 
 
 class LogBatch:
-    """Writes lines in rows.
+    """Log with batched lines.
 
-    A line costs four times as much alone, in between other work, as it does in a row of lines: then all that
-    it takes is in the processor's caches.  When every agent comes back at once, that is a tenth of the work.
-
-    :param clock: for the delay.
+    A line that is written alone, between other work, costs four times as much as one in a batch, whose code
+    is in the processor's caches.  When all agents reconnect at once, that is a tenth of the work.
     """
 
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
         self._lines: list[tuple[str, dict[str, Any]]] = []
-        self._timer: Any = None
+        self._timer: Call | None = None
 
     def info(self, line: str, **fields: Any) -> None:
-        """Write *line*, formatted with *fields* as ``Logger.info`` does, within `DELAY` seconds."""
+        """Log *line* with *fields*, as ``Logger.info`` does, within `DELAY` seconds."""
         self._lines.append((line, fields))
         if len(self._lines) >= MANY:
             self.write()
@@ -47,7 +43,7 @@ class LogBatch:
         self.write()
 
     def write(self) -> None:
-        """Write what waits, now."""
+        """Write the batch now."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
@@ -57,12 +53,10 @@ class LogBatch:
 
 
 class Summary:
-    """Writes lines that anybody can cause in any number: `FEW` of each kind in `PERIOD` seconds.
+    """Log with rate limits, for lines that unauthenticated peers can cause.
 
-    These are written as they are.  What follows within the same period is counted, and summed up at its end
-    in one line, with the last of them in full.
-
-    :param clock: for the periods.
+    `FEW` lines of each kind are written in full per `PERIOD`.  Further ones are counted; one line at the end
+    of the period has their number and the last of them.
     """
 
     def __init__(self, clock: Clock, log: Logger) -> None:
@@ -71,10 +65,10 @@ class Summary:
         self._kinds: dict[str, _LineKind] = {}
 
     def log(self, what: str, line: str, *, level: Any = LogLevel.info, **fields: Any) -> None:
-        """Write *line*, formatted with *fields* as ``Logger.info`` does, or count it.
+        """Log *line* with *fields*, as ``Logger.info`` does, or count it.
 
-        :param what: what happened, in the plural, as in "requests were rejected with 401": the kind.  There
-            have to be few.
+        :param what: the kind: the event in the plural, such as "requests were rejected with 401".  There must
+            be few kinds.
         """
         kind = self._kinds.get(what)
         if kind is None:
@@ -89,28 +83,28 @@ class Summary:
     def _due(self, what: str) -> None:
         kind = self._kinds[what]
         if kind.count:
-            self._sum_up(what, kind)
+            self._summarize(what, kind)
             kind.count = 0
             kind.timer = self._clock.callLater(PERIOD, self._due, what)
         else:
             del self._kinds[what]
 
-    def _sum_up(self, what: str, kind: _LineKind) -> None:
+    def _summarize(self, what: str, kind: _LineKind) -> None:
         if kind.count > FEW:
             level, line, fields = kind.last
             text = f"{{count}} more {{what}} in the last {PERIOD:g} s, the last of them: {line}"
             self._log.emit(level, text, count=kind.count - FEW, what=what, **fields)
 
     def write(self) -> None:
-        """Write what was counted, now, and wait for no more."""
+        """Write the summaries now, and start new periods."""
         for what, kind in self._kinds.items():
             kind.timer.cancel()
-            self._sum_up(what, kind)
+            self._summarize(what, kind)
         self._kinds.clear()
 
 
 class _LineKind:
-    """What happened of one kind in this period."""
+    """Lines of one kind in this period."""
 
     __slots__ = ("count", "last", "timer")
 

@@ -1,7 +1,6 @@
-"""Gives memory back to the system that the process has freed: glibc keeps it, however much it is.
+"""Return of freed memory to the system, which glibc keeps otherwise.
 
-After thousands of TLS sessions what is free lies in small pieces between others, and ``free`` gives back only
-what lies at the end of the heap.
+After thousands of TLS sessions the free memory is fragmented, and ``free`` releases only the end of the heap.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-#: How often to look, s.
+#: Interval of `FreedMemory.look`, s.
 LOOK = 5.0
 
-#: So much more has to be free than when it was looked at before, B.
+#: Increase in free memory from which it is released, B.
 WORTH = 4 * 1024 * 1024
 
 
@@ -28,29 +27,24 @@ class _Mallinfo2(ctypes.Structure):
     ]
 
 
-def _nothing() -> int:
-    """Stand in for what this C library has not."""
-    return 0
-
-
 def _calls() -> tuple[Callable[[], int], Callable[[], object]]:
-    """Return what tells how much of the heap is free, B, and what gives it back; glibc 2.33 has both."""
+    """Return functions that measure the free heap, B, and release it; no-ops without glibc 2.33."""
     library = ctypes.CDLL(None)
     try:
         info, trim = library.mallinfo2, library.malloc_trim
     except AttributeError:
-        return _nothing, _nothing
+        return lambda: 0, lambda: None
     info.restype = _Mallinfo2
     return lambda: int(info().fordblks), lambda: trim(ctypes.c_size_t(0))
 
 
 class FreedMemory:
-    """Looks from time to time, see `LOOK`, whether there is something to give back.
+    """Releases free memory, if called each `LOOK` seconds.
 
-    What was given back still counts as free, so what counts is how much more it is than the least since then.
+    Released memory still counts as free, so the increase since the minimum decides.
 
-    :param free: returns how much of the heap is free, B.
-    :param trim: gives it back.
+    :param free: returns the size of the free heap, B.
+    :param trim: releases it.
     """
 
     def __init__(
@@ -62,7 +56,7 @@ class FreedMemory:
         self._least = self._free()
 
     def look(self) -> None:
-        """Give back what has become free, if it is worth the while: some milliseconds for 100 MiB."""
+        """Release memory if at least `WORTH` bytes became free; takes some milliseconds for 100 MiB."""
         free = self._free()
         if free - self._least >= WORTH:
             self._trim()

@@ -1,4 +1,4 @@
-"""Timers whose bodies cannot stop them."""
+"""Periodic calls that no error stops."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _log = Logger()
 def periodic(
     reactor: IReactorTime, period: float, body: Callable[[], Awaitable[object] | object]
 ) -> TimerService:
-    """Return a service that calls *body* now and every *period* s.
+    """Return a service that calls *body* now and every *period* s, but not before its last call has ended.
 
-    Twisted's ``TimerService`` ends at the first exception; here whatever *body* raises is logged, and it is
-    called again when its time comes.  It is not called while its last result, if awaitable, is not there.
+    Twisted's ``TimerService`` ends at the first exception; here it is logged, and *body* is called again.
     """
 
     async def call() -> None:
@@ -26,8 +25,8 @@ def periodic(
             result = body()
             if isinstance(result, Awaitable):
                 await result
-        except Exception:  # noqa: BLE001 (the one place where everything must be caught)
-            _log.failure("a timer's work failed; it is tried again in {period} s", period=period)
+        except Exception:  # noqa: BLE001 - logged; the next call may succeed
+            _log.failure("periodic work failed; it is repeated in {period} s", period=period)
 
     timer = TimerService(period, lambda: Deferred.fromCoroutine(call()))
     timer.clock = reactor

@@ -1,15 +1,15 @@
-"""All our sockets behind one descriptor in the reactor.
+"""All sockets of Tower behind one descriptor in the reactor.
 
 Twisted's reactors call every descriptor within a logging context, which costs more than receiving a small
-packet does, and tell nobody when a turn is over.  A `Poller` is one epoll of our own: the reactor sees a
-single descriptor, readable whenever one of our sockets is ready, and the poller calls whoever that is.  It
-works in every reactor that can wait for a descriptor, and needs nothing private of any.
+packet, and do not signal the end of an iteration.  A `Poller` has its own epoll: the reactor sees one
+descriptor, readable when a socket is ready, and the poller calls the sockets.  It works in every reactor that
+can wait for a descriptor, and uses no private attribute of any.
 
-While bytes keep coming it stays where it is and lets the reactor wait, `LINGER` seconds at the most, and as
-long again for the last of them: timers, threads and other descriptors are late by no more than that.
+While bytes keep coming, the poller keeps control for at most `LINGER` seconds, and waits as long again for
+the last of them: timers, threads and other descriptors are late by no more than that.
 
-While several are ready at once it puts off the end of the turn, until nobody is or `GATHERED` were called:
-what leaves together then is larger, and whoever gets it is woken less often.
+While several sockets are ready at once, the end of the iteration is deferred until none is or `GATHERED` were
+called: output leaves in larger pieces, and peers wake less often.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from zope.interface import implementer
 
 from tower.reactor.interfaces import ISocketReactor
 
-#: How long the reactor waits while bytes keep coming, and how soon bytes have to come for that, s.  For a
-#: wait shorter than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a
-#: virtual machine is a third of what it does for a packet.
+#: How long the reactor waits while bytes keep coming, and how soon the next must come, s.  For a wait shorter
+#: than its tick, 4 ms, the kernel sets the processor's timer before and after, which in a virtual machine is
+#: a third of its work for a packet.
 LINGER = 0.004
 SOON = 0.001
 
-#: Calls of sockets after which a turn is over even if more are ready.
+#: Calls of sockets after which an iteration ends even if more are ready.
 GATHERED = 32
 
-#: Called in one go at the most.
+#: Events per epoll call.
 _EVENTS = 256
 
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
@@ -44,12 +44,12 @@ _READABLE, _WRITABLE = _IN | _BROKEN, _OUT | _BROKEN
 
 @implementer(IReadDescriptor, ISocketReactor)
 class Poller:
-    """What `tower.net.connection.Connection` and `tower.conch.tunnel.tunnel.SSHTunnel` take for the reactor.
+    """Reactor of connections and tunnels.
 
-    A socket that broke is reported as readable or writable, whatever somebody waits for: it is the system
-    call that knows what happened.
+    A broken socket is reported as readable or writable, whichever is waited for: the system call then returns
+    the error.
 
-    :param reactor: waits for the poller's one descriptor, and has the timers and the name resolver.
+    :param reactor: waits for the poller's one descriptor; provides timers and the name resolver.
     """
 
     _log = Logger()
@@ -86,11 +86,11 @@ class Poller:
     # IReactorFDSet
 
     def addReader(self, reader: Any) -> None:
-        """Call ``reader.doRead`` whenever there is something to receive."""
+        """Call ``reader.doRead`` when there is something to receive."""
         self._add(reader, self._readers, self._writers)
 
     def addWriter(self, writer: Any) -> None:
-        """Call ``writer.doWrite`` whenever there is room to send."""
+        """Call ``writer.doWrite`` when there is room to send."""
         self._add(writer, self._writers, self._readers)
 
     def removeReader(self, reader: Any) -> None:
@@ -102,21 +102,19 @@ class Poller:
         self._remove(writer, self._writers, self._readers)
 
     def removeAll(self) -> list[Any]:
-        """Forget everybody, and return who that was."""
-        everybody = list(
-            {id(each): each for each in (*self._readers.values(), *self._writers.values())}.values()
-        )
-        for each in everybody:
+        """Remove all descriptors and return them."""
+        removed = list({id(each): each for each in (*self.getReaders(), *self.getWriters())}.values())
+        for each in removed:
             self.removeReader(each)
             self.removeWriter(each)
-        return everybody
+        return removed
 
     def getReaders(self) -> list[Any]:
-        """Return who waits for bytes."""
+        """Return the descriptors that wait for bytes."""
         return list(self._readers.values())
 
     def getWriters(self) -> list[Any]:
-        """Return who waits for room."""
+        """Return the descriptors that wait for room."""
         return list(self._writers.values())
 
     def _add(self, descriptor: Any, here: dict[int, Any], there: dict[int, Any]) -> None:
@@ -145,10 +143,10 @@ class Poller:
         if not (self._readers or self._writers):
             self._reactor.removeReader(self)
 
-    # The end of a turn
+    # The end of an iteration
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Have *call* called once everybody who is ready now was called; an error in it is logged."""
+        """Call *call* once all sockets that are ready now were called; an error in it is logged."""
         self._calls.append(call)
         if not (self._turning or self._scheduled):
             self._scheduled = True
@@ -164,20 +162,20 @@ class Poller:
             try:
                 call()
             except Exception:  # noqa: BLE001 - one that fails must not end the others
-                self._log.failure("an error at the end of a turn")
+                self._log.failure("error in a call at the end of an iteration")
 
     # IReadDescriptor, for the reactor
 
     def fileno(self) -> int:
-        """Return the descriptor of all our sockets together."""
+        """Return the epoll descriptor."""
         return self._epoll.fileno()
 
     def logPrefix(self) -> str:
-        """Name this in log lines that the reactor writes."""
+        """Return the name for the reactor's log lines."""
         return "sockets"
 
     def doRead(self) -> None:
-        """Call whoever is ready, and go on while bytes keep coming."""
+        """Call the sockets that are ready, and continue while bytes keep coming."""
         poll, seconds = self._epoll.poll, self.seconds
         began = seconds()
         patience = LINGER if began - self._left < SOON else 0.0
@@ -211,7 +209,7 @@ class Poller:
         readers, writers, fresh = self._readers, self._writers, self._fresh
         for fd, event in events:
             if fd in fresh:
-                continue  # the event was of another socket, whose descriptor's number it got
+                continue  # the event is of a closed socket that had the same descriptor number
             try:
                 if event & _READABLE and fd in readers:
                     readers[fd].doRead()
@@ -225,15 +223,15 @@ class Poller:
         failure = Failure()
         descriptor = None if fd in self._fresh else self._readers.get(fd) or self._writers.get(fd)
         if descriptor is None:
-            self._log.failure("an error in a socket that is gone", failure)
+            self._log.failure("error in a socket that is closed", failure)
             return
-        self._log.failure("an error in {descriptor}", failure, descriptor=descriptor.logPrefix())
+        self._log.failure("error in {descriptor}", failure, descriptor=descriptor.logPrefix())
         self.removeReader(descriptor)
         self.removeWriter(descriptor)
         descriptor.connectionLost(failure)
 
     def connectionLost(self, reason: Failure) -> None:
-        """End everybody: the reactor is shutting down."""
+        """Close all sockets: the reactor is shutting down."""
         for descriptor in self.removeAll():
             descriptor.connectionLost(reason)
         self._epoll.close()

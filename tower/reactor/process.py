@@ -1,4 +1,4 @@
-"""What a long-running process of many connections asks of its system and its interpreter."""
+"""Settings of the process: limits, core dumps, garbage collection, exit code."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from itertools import count, takewhile
 
 from twisted.internet.interfaces import IReactorCore
 
-#: Allocations between two looks for cyclic garbage: connections leave none behind, so look seldom.
+#: Thresholds of the garbage collector: connections leave no cyclic garbage, so collect seldom.
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 #: Open files that connections leave to everything else: the records, keys, a health page.
 RESERVE = 16
 
-
-#: Of prctl(2): whether memory may be dumped, and looked at by who has the same user id.
+#: Of prctl(2): allows core dumps, and access to the memory by processes of the same user.
 _PR_SET_DUMPABLE = 4
 
 
 def forbid_dumps() -> None:
-    """Keep what is in our memory out of core dumps, and from other programs of our user (ptrace(2)).
+    """Forbid core dumps, and access to our memory by other processes of our user (ptrace(2)).
 
-    From then on what is below ``/proc/PID`` is root's, but for ourselves.
+    Only root and this process can read ``/proc/PID`` afterwards.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def forget_variable(name: str) -> None:
-    """Take a variable out of the environment, and its bytes out of ``/proc/PID/environ``.
+    """Remove a variable from the environment, and overwrite its value in ``/proc/PID/environ``.
 
-    To remove it is not enough for that: what the program was started with stays where it is in its memory.
+    Removal alone is not enough: the initial environment stays in the process's memory.
     """
     begin = os.fsencode(f"{name}=")
     environment = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
@@ -48,28 +47,28 @@ def forget_variable(name: str) -> None:
 
 
 def raise_file_limit() -> int:
-    """Allow as many open files as the system lets us; return how many that is.
+    """Raise the limit of open files to the hard limit; return the new limit.
 
-    Every connection is one, and distributions start programs with 1,024.
+    Every connection is an open file, and distributions start programs with 1,024.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (OSError, ValueError):
-            return soft  # what we have is what we get
+            return soft
     return hard
 
 
 def is_scarce(descriptor: int) -> bool:
-    """Say whether *descriptor*, just opened, is among the last: the system gives the lowest that is free."""
+    """Return whether the new *descriptor* is among the last `RESERVE`: the lowest free one is assigned."""
     return descriptor >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVE
 
 
 def are_scarce(descriptor: int) -> bool:
-    """Say whether one opened now would be among the last.
+    """Return whether a descriptor opened now would be among the last.
 
-    :param descriptor: any that is open.
+    :param descriptor: any open one.
     """
     try:
         probe = os.dup(descriptor)
@@ -82,7 +81,7 @@ def are_scarce(descriptor: int) -> bool:
 
 
 def settle_memory() -> None:
-    """Keep what was loaded at the start out of every later search for garbage.
+    """Exclude the objects that exist now from garbage collection.
 
     Measured: a third off the slowest of small requests, because collections get short and rare.
     """
@@ -92,11 +91,8 @@ def settle_memory() -> None:
 
 
 def end_in_failure(reactor: IReactorCore) -> None:
-    """Stop the program, with exit code 1: whoever started us should know that it did not end as asked.
-
-    May be called before the reactor runs; it then stops as soon as it does.
-    """
-    atexit.register(_exit)  # twistd itself ends with 0 whenever the reactor was stopped
+    """Stop the program with exit code 1; before the reactor runs: as soon as it does."""
+    atexit.register(_exit)  # twistd itself exits with 0 when the reactor was stopped
     reactor.callWhenRunning(reactor.stop)
 
 

@@ -1,4 +1,4 @@
-"""A timer that waits after its work, not beside it, and that nothing its work does can end."""
+"""Periodic work that is never run twice at once and that no error ends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from twisted.python.failure import Failure
 
 
 class RepeatingTask(Service):
-    """While it runs, does its work at once, and again *period* s after it was done.
+    """A service that does its work at once, and again *period* s after it was done (Go's ``wait.Until``).
 
-    Go's ``wait.Until``: work that takes long is never done twice at once, and never at the heels of itself.
-    Whatever it raises is logged; it is done again when its time comes.
+    An error of the work is logged; it is repeated after the period.
 
-    :param work: has to handle what it expects to fail; it is cancelled when the service stops.
-    :param timeout: when it is cancelled because it takes too long, s.
+    :param work: handles expected errors itself; cancelled when the service stops.
+    :param timeout: time after which the work is cancelled, s.
     """
 
     _log = Logger()
@@ -34,20 +33,20 @@ class RepeatingTask(Service):
         self._timeout = timeout
         self._waiting: IDelayedCall | None = None
         self._working: Deferred[Any] | None = None
-        self._hurried = math.inf  # when what is being done is wanted once more
-        self._next = -math.inf  # when it was, or is to be, done because of `run_soon_at_most_every`
+        self._again = math.inf  # earliest time of the repetition that was requested during the work
+        self._next = -math.inf  # last time requested by `run_soon_at_most_every`
 
     def startService(self) -> None:
-        """Begin; a second call does nothing."""
+        """Start; a second call does nothing."""
         if not self.running:
             super().startService()  # type: ignore[no-untyped-call]
             if self._working is None:
                 self._do()
-            else:  # what was cancelled still has something to do
-                self._hurried = 0.0
+            else:  # the cancelled work has not ended yet
+                self._again = 0.0
 
     def stopService(self) -> Deferred[None]:
-        """End, and cancel what is being done."""
+        """Stop, and cancel the current work."""
         super().stopService()  # type: ignore[no-untyped-call]
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
@@ -57,11 +56,11 @@ class RepeatingTask(Service):
         return succeed(None)
 
     def run_soon(self) -> None:
-        """Wait no longer, if it runs; what is being done now is done once more."""
+        """Do the work now, if the service runs; repeat it at once if it is being done."""
         self._run_by(self._clock.seconds())
 
     def run_soon_at_most_every(self, pause: float) -> None:
-        """The same, but let *pause* s pass between two times that were hurried so."""
+        """Do the same, but at most every *pause* s."""
         now = self._clock.seconds()
         if self._next <= now:
             self._next = max(now, self._next + pause)
@@ -69,7 +68,7 @@ class RepeatingTask(Service):
 
     def _run_by(self, moment: float) -> None:
         if self._working is not None:
-            self._hurried = min(self._hurried, moment)
+            self._again = min(self._again, moment)
         elif self._waiting is not None and moment <= self._clock.seconds():
             self._waiting.cancel()
             self._do()
@@ -78,7 +77,7 @@ class RepeatingTask(Service):
 
     def _do(self) -> None:
         self._waiting = None
-        self._hurried = math.inf
+        self._again = math.inf
         self._working = working = Deferred.fromCoroutine(self._attempt())
         working.addTimeout(self._timeout, self._clock)
         working.addErrback(self._failed)
@@ -90,11 +89,11 @@ class RepeatingTask(Service):
     def _failed(self, failure: Failure) -> None:
         if self.running:
             self._log.failure(
-                "a timer's work failed; it is tried again in {period:g} s", failure, period=self._period
+                "periodic work failed; it is repeated in {period:g} s", failure, period=self._period
             )
 
     def _done(self, _: object) -> None:
         self._working = None
         if self.running:
-            wait = min(self._period, max(0.0, self._hurried - self._clock.seconds()))
+            wait = min(self._period, max(0.0, self._again - self._clock.seconds()))
             self._waiting = self._clock.callLater(wait, self._do)

@@ -1,4 +1,4 @@
-"""Delayed calls: those of one connection, by name, and a wheel for those of very many connections."""
+"""Delayed calls: deadlines, named timers of one connection, and a timing wheel for very many connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 
 _T = TypeVar("_T")
 
-#: How late a call on a wheel may be, s.
+#: Largest delay of a call on a wheel, s.
 STEP = 0.125
 
 
@@ -21,27 +21,24 @@ class Call(Protocol):
     """A delayed call."""
 
     def cancel(self) -> None:
-        """Have it not made; it was not made yet."""
+        """Cancel the call; it was not made yet."""
 
 
 class Clock(Protocol):
-    """The part of ``IReactorTime`` that is needed here."""
+    """A reactor's clock, or a `Wheel`."""
 
     def seconds(self) -> float:
         """Return monotonic time, s."""
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
-        """Make a call in *delay* s, and return a `Call`."""
+        """Call *callable* in *delay* s; return a `Call`."""
 
 
 class Deadline:
-    """Calls *late* when *seconds* have passed, and what has come by then was read.
+    """Calls *late* after *seconds*, once everything received by then was read.
 
-    A reactor makes the calls that are due before it looks at its sockets.  So after this process stood still
-    itself, because the machine gave it nothing, whoever answered in time would be taken for late: his answer
-    waits in the socket.  Therefore the reactor gets one more turn.
-
-    :param seconds: s.
+    A reactor makes due calls before it looks at its sockets.  If this process was stalled, a timely answer
+    would count as late: it waits in the socket.  So the deadline gives the reactor one more iteration.
     """
 
     __slots__ = ("_call", "_clock", "_late")
@@ -59,16 +56,16 @@ class Deadline:
         self._late()
 
     def cancel(self) -> None:
-        """Have it not called; a second time, or after that, this does nothing."""
+        """Cancel the call; does nothing if it was made or cancelled."""
         call, self._call = self._call, None
         if call is not None:
             call.cancel()
 
 
 def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[], Exception]) -> Deferred[_T]:
-    """Give *doing* up, which is to be cancelled for that, after so many seconds; see `Deadline`.
+    """Cancel *doing* after *seconds*; see `Deadline`.
 
-    :param late: returns what it fails with then.
+    :param late: returns the error that *doing* fails with then.
     """
     is_late = False
 
@@ -88,7 +85,7 @@ def within(clock: Clock, seconds: float, doing: Deferred[_T], late: Callable[[],
 
 
 class _WheelCall:
-    """A call on a wheel, in the slot where it is due."""
+    """A call on a wheel, in its slot."""
 
     __slots__ = ("_slot", "_wheel", "arguments", "call")
 
@@ -104,14 +101,14 @@ class _WheelCall:
         """See `Call.cancel`."""
         if self in self._slot:
             del self._slot[self]
-            self._wheel.left()
+            self._wheel.cancelled()
 
 
 class Wheel:
-    """A clock for delayed calls of which there are thousands, nearly all of them cancelled.
+    """A clock for thousands of delayed calls, nearly all of which are cancelled.
 
-    Neither making nor cancelling one costs more the more there are, and the reactor knows of a single call.
-    A call is never early, and at most `STEP` late.
+    Making and cancelling a call takes constant time, and the reactor has a single call.  A call is never
+    early, and at most `STEP` late.
     """
 
     _log = Logger()
@@ -122,7 +119,7 @@ class Wheel:
         self._slots: dict[int, dict[_WheelCall, None]] = {}
         self._numbers: list[int] = []
         self._active = 0
-        self._timer: Any = None
+        self._timer: Call | None = None
         self._next = 0
         self._done = -1
 
@@ -140,14 +137,14 @@ class Wheel:
             self._schedule()
         return call
 
-    def left(self) -> None:
-        """Note that a call is not waited for any more."""
+    def cancelled(self) -> None:
+        """Count a cancelled call."""
         self._active -= 1
         if not self._active:
             self._schedule()
 
     def _schedule(self) -> None:
-        """Be called when the first slot is due; leave nothing behind if nobody waits."""
+        """Set the reactor's call to the first slot; without calls, clear all slots."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -160,7 +157,7 @@ class Wheel:
             self._timer = self._clock.callLater(delay, self._turn)
 
     def _turn(self) -> None:
-        """Make the calls that are due."""
+        """Make the due calls."""
         self._timer = None
         self._done = floor(self.seconds() / STEP)
         while self._numbers and self._numbers[0] <= self._done:
@@ -176,12 +173,12 @@ class Wheel:
     def _make(self, call: _WheelCall) -> None:
         try:
             call.call(*call.arguments)
-        except Exception:  # noqa: BLE001 - the other calls have to be made
-            self._log.failure("an error in a delayed call")
+        except Exception:  # noqa: BLE001 - the other calls must be made
+            self._log.failure("error in a delayed call")
 
 
 class Timers:
-    """Delayed calls; there is at most one of each name."""
+    """Delayed calls by name, one for each."""
 
     __slots__ = ("_calls", "_clock")
 
@@ -190,7 +187,7 @@ class Timers:
         self._calls: dict[str, Call] = {}
 
     def set(self, name: str, delay: float, call: Callable[[], None]) -> None:
-        """Have *call* called in *delay* s, instead of what was set under that name."""
+        """Call *call* in *delay* s; replaces the call of that name."""
         self.cancel(name)
         self._calls[name] = self._clock.callLater(delay, self._due, name, call)
 
@@ -199,12 +196,12 @@ class Timers:
         call()
 
     def cancel(self, name: str) -> None:
-        """Have nothing called under that name."""
+        """Cancel the call of that name, if any."""
         call = self._calls.pop(name, None)
         if call is not None:
             call.cancel()
 
     def cancel_all(self) -> None:
-        """Have nothing called at all."""
+        """Cancel all calls."""
         for name in list(self._calls):
             self.cancel(name)

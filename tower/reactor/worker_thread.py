@@ -1,4 +1,4 @@
-"""A thread of its own for what has to wait for a disk, in order."""
+"""A thread for work that waits for a disk, in order."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ T = TypeVar("T")
 
 
 class _Pool(ThreadPool):
-    """The pool with that thread; a program that crashes does not wait for it."""
+    """A pool of one daemon thread: a program that crashes does not wait for it."""
 
     threadFactory = cast(type[Thread], partial(Thread, daemon=True))
 
 
 class WorkerThread:
-    """Does one thing after the other.
+    """Runs functions in one thread, one after the other.
 
-    There is no thread before the first, so that until then the process may still become a daemon.
+    The thread starts with the first function, so that the process can become a daemon before.
 
-    :param reactor: gets the results.
-    :param name: of the thread.
+    :param reactor: receives the results.
+    :param name: name of the thread.
     """
 
     def __init__(self, reactor: IReactorFromThreads, name: str) -> None:
@@ -38,17 +38,17 @@ class WorkerThread:
 
     @property
     def started(self) -> bool:
-        """Whether there is a thread."""
+        """Whether the thread exists."""
         return self._pool is not None
 
     def defer(self, function: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> Deferred[T]:
-        """Have *function* called there; return its result."""
+        """Call *function* in the thread; the Deferred fires with its result."""
         if self._pool is None:
             self._pool = _Pool(1, 1, self._name)
             self._pool.start()
         return deferToThreadPool(self._reactor, self._pool, function, *arguments, **more)
 
     def stop(self) -> None:
-        """End the thread; what it does now is waited for, so call this when it has nothing to do."""
+        """End the thread after its current work; blocks until then."""
         if self._pool is not None:
             self._pool.stop()

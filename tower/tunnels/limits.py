@@ -12,10 +12,10 @@ from tower.errors import PeerError
 from tower.reactor.timers import Clock, Deadline
 
 #: How long a tunnel may take to answer when another one of its key has no place, s.
-PATIENCE = 4.0
+ANSWER_TIMEOUT = 4.0
 
 #: How long after all tunnels of a key answered they are not asked again, s.
-ASSURED = 10.0
+RECHECK_AFTER = 10.0
 
 
 class Holder(Protocol):
@@ -31,7 +31,7 @@ class Holder(Protocol):
         """Close because of *reason*."""
 
 
-class Silent(PeerError):
+class TunnelSilent(PeerError):
     """A tunnel did not answer while another one of its key waited for a place."""
 
 
@@ -52,7 +52,7 @@ class Connection(Holder, Protocol):
 
 
 @define(eq=False)
-class _Round:
+class _LivenessCheck:
     """The tunnels of one key are asked whether they live, for those that wait for their places.
 
     :ivar before: what each had received when it was asked, the oldest first.
@@ -73,11 +73,11 @@ class _Key:
     """
 
     holders: dict[Holder, None] = field(factory=dict)
-    round: _Round | None = None
+    round: _LivenessCheck | None = None
     answered_at: float | None = None
 
 
-class TunnelPlaces:
+class TunnelSlots:
     """The places of all tunnels, from authentication until the connection is gone.
 
     A tunnel that is one too many is refused, unless one of the same key is dead, which its proxy learns only
@@ -99,7 +99,7 @@ class TunnelPlaces:
         self._waiting: dict[Holder, _Where] = {}
 
     def enter(self, cluster: str, key: str, holder: Holder) -> Deferred[None] | None:
-        """Give *holder* a place, now (None) or within `PATIENCE`; `leave` gives it back.
+        """Give *holder* a place, now (None) or within `ANSWER_TIMEOUT`; `leave` gives it back.
 
         :param key: fingerprint of the agent's key; empty for agents that have none, of which the cluster's
             limit alone counts.
@@ -168,11 +168,13 @@ class TunnelPlaces:
             self._tidy(where)
 
     def _is_assured(self, own: _Key) -> bool:
-        return own.answered_at is not None and self._clock.seconds() - own.answered_at < ASSURED
+        return own.answered_at is not None and self._clock.seconds() - own.answered_at < RECHECK_AFTER
 
     def _ask(self, where: _Where, own: _Key) -> None:
         before = {holder: holder.received() for holder in own.holders}
-        own.round = _Round(before, Deadline(self._clock, PATIENCE, lambda: self._judge(where, own)))
+        own.round = _LivenessCheck(
+            before, Deadline(self._clock, ANSWER_TIMEOUT, lambda: self._judge(where, own))
+        )
         for holder in list(before):
             holder.nudge()
 
@@ -188,7 +190,7 @@ class TunnelPlaces:
             if self._problem(where) and silent:
                 dead = silent.pop(0)
                 self.leave(dead)
-                dead.fail(Silent("it did not answer, and another tunnel of its key needed its place"))
+                dead.fail(TunnelSilent("it did not answer, and another tunnel of its key needed its place"))
                 continue
             waiting = asked.waiting.pop(newcomer)
             del self._waiting[newcomer]
@@ -212,12 +214,12 @@ class TunnelPlaces:
             del self._keys[where]
 
 
-class Entrance:
+class TunnelSlot:
     """The way of one connection to its place, and back when it is gone."""
 
     __slots__ = ("_connection", "_places")
 
-    def __init__(self, places: TunnelPlaces) -> None:
+    def __init__(self, places: TunnelSlots) -> None:
         self._places = places
         self._connection: Connection | None = None
 
@@ -227,7 +229,7 @@ class Entrance:
         connection.lost.addCallback(self._lost)
 
     def enter(self, cluster: str, key: str) -> Deferred[None] | None:
-        """See `TunnelPlaces.enter`; a connection that is gone meanwhile gets nothing."""
+        """See `TunnelSlots.enter`; a connection that is gone meanwhile gets nothing."""
         if self._connection is None:
             return None
         return self._places.enter(cluster, key, self._connection)

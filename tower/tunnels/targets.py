@@ -16,7 +16,7 @@ KUBESPHERE = "kubesphere"
 
 #: Where KubeSphere's API server mostly is: old agents' default, with the port that theirs lacks.
 KUBESPHERE_SERVICE = ("ks-apiserver.kubesphere-system.svc", 80)
-_TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
+TARGET_NAME = re.compile(r"[a-z0-9](?:[-.a-z0-9]{0,61}[a-z0-9])?")
 
 
 @frozen
@@ -37,7 +37,7 @@ def parse_target(text: str) -> Target:
     :raise ConfigurationError: naming the text and what is wanted.
     """
     name, equals, address = text.partition("=")
-    if not equals or _TARGET_NAME.fullmatch(name) is None:
+    if not equals or TARGET_NAME.fullmatch(name) is None:
         raise ConfigurationError(
             f"{text!r} is not name=host:port with a name of lower-case letters, digits, '-' and '.'"
         )
@@ -50,7 +50,7 @@ def parse_target(text: str) -> Target:
 
 
 @frozen
-class Address:
+class ServiceAddress:
     """:ivar host: a host name or an address, IPv6 without brackets."""
 
     host: str

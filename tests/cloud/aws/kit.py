@@ -15,8 +15,6 @@ from tests.cloud.standins.aws import (
     CONNECT_PATH,
     EC2_PATH,
     KEY,
-    OIDC_PATH,
-    PORTAL_PATH,
     REGION,
     SECRET,
     STS_PATH,
@@ -24,7 +22,7 @@ from tests.cloud.standins.aws import (
 )
 from tower.cloud.aws.config import read_aws_config
 from tower.cloud.aws.provider import AWS as Provider
-from tower.cloud.aws.provider import AWSInstances, AWSZones
+from tower.cloud.aws.provider import AWSInstances
 from tower.cloud.config.text import ConfigText
 from tower.cloud.gcfg import parse
 from tower.cloud.session import CloudSession
@@ -40,7 +38,6 @@ A, B, C = "i-0a0a0a0a0a0a0a0a0", "i-0b0b0b0b0b0b0b0b0", "i-0c0c0c0c0c0c0c0c0"
 def overrides(host: str = HOST) -> str:
     """Return the sections that lead to the stand-in at *host*."""
     places = {"ec2": EC2_PATH, "ec2-instance-connect": CONNECT_PATH, "sts": STS_PATH}
-    places |= {"portal.sso": PORTAL_PATH, "oidc": OIDC_PATH}
     return "".join(
         f'[ServiceOverride "{service}"]\nService = {service}\nRegion = {REGION}\n'
         f"URL = {host}{path}\nSigningRegion = {REGION}\n"
@@ -115,7 +112,7 @@ class AWSTestCase(SynchronousTestCase):
         """Return the instances of such a provider."""
         return self.provider(text, environ, region=region).instances()
 
-    def zones(self, text: str = "KubernetesClusterID = beta") -> AWSZones:
+    def zones(self, text: str = "KubernetesClusterID = beta") -> AWSInstances:
         """Return the zones of such a provider."""
         return self.provider(text).zones()
 

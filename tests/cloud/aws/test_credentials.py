@@ -64,7 +64,7 @@ class SourcesTest(SourcesTestCase):
             "AWS_SESSION_TOKEN": made.token,
         }
         self.assertEqual(self.asked_with(environ=session), key)
-        self.assertIn("only one is set", self.error(environ={"AWS_ACCESS_KEY_ID": KEY}))
+        self.assertIn("set both", self.error(environ={"AWS_ACCESS_KEY_ID": KEY}))
 
     def test_shared_file(self) -> None:
         """A profile of the shared file is used: the configuration's, the environment's, or the default."""
@@ -146,7 +146,7 @@ class SourcesTest(SourcesTestCase):
 
     def test_nothing(self) -> None:
         """Where there is nothing at all the error says where was looked."""
-        self.assertIn("no credentials for AWS: not in the environment", self.error())
+        self.assertIn("no credentials for AWS: set them in the environment", self.error())
         self.aws.resource.faults = [Fault(Reply(403), 1000, "/latest/")]
         self.assertIn("no credentials for AWS", self.error())
 
@@ -266,13 +266,13 @@ class ProfilesTest(SourcesTestCase):
     def test_not_done(self) -> None:
         """What Tower does not do, and what leads nowhere, is an error that says so."""
         for text, wanted in {
-            "login_session = x": "profile node has login_session, which Tower does not do",
-            "sso_session = x": "profile node has no aws_access_key_id",
+            "login_session = x": "profile node has login_session, which Tower does not support",
+            "region = us-east-1": "profile node has no aws_access_key_id",
             f"role_arn = {OTHER_ROLE}": "node has role_arn, but no source_profile or credential_source",
-            f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "wants a code of a device",
+            f"role_arn = {OTHER_ROLE}\nsource_profile = base\nmfa_serial = x": "requires an MFA code",
             f"role_arn = {OTHER_ROLE}\nsource_profile = nobody": "profile nobody has no credentials",
-            f"role_arn = {OTHER_ROLE}\ncredential_source = Moon": "none of Environment, EcsContainer,",
-            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "finds no credentials at Env",
+            f"role_arn = {OTHER_ROLE}\ncredential_source = Moon": "use Environment, EcsContainer,",
+            f"role_arn = {OTHER_ROLE}\ncredential_source = Environment": "Environment, which has no credentials",
             f"role_arn = {OTHER_ROLE}\nsource_profile = node": "profile node has no credentials",
         }.items():
             environ = self.environ(f"[profile node]\n{text}\n")
@@ -280,6 +280,22 @@ class ProfilesTest(SourcesTestCase):
         self.aws.give_role()
         somebody = {"AWS_CONFIG_FILE": self.file("[default]\nsso_session = x\n")}
         self.assertTrue(self.asked_with("", somebody).startswith("ASIA"))
+
+    def test_identity_center(self) -> None:
+        """A profile with settings for IAM Identity Center is an error that names it and the replacement."""
+        cure = "profile node has settings for IAM Identity Center (sso_*), which Tower does not support: set "
+        cure += "credential_process = aws configure export-credentials --profile node --format process"
+        role = "sso_account_id = 123456789012\nsso_role_name = TowerNodes\n"
+        for text in ("sso_session = x", f"sso_session = x\n{role}", f"sso_start_url = https://x\n{role}"):
+            self.assertIn(cure, self.error("Profile = node", self.environ(f"[profile node]\n{text}\n")))
+        source = f"[profile a]\nrole_arn = {OTHER_ROLE}\nsource_profile = node\n[profile node]\n{role}"
+        self.assertIn(cure, self.error("Profile = a", self.environ(source)))
+
+    def test_identity_center_by_default(self) -> None:
+        """The default profile may not switch to the instance's role unnoticed."""
+        self.aws.give_role()
+        environ = {"AWS_CONFIG_FILE": self.file("[default]\nsso_role_name = TowerNodes\n")}
+        self.assertIn("profile default has settings for IAM Identity Center", self.error("", environ))
 
 
 class RenewalTest(AWSTestCase):

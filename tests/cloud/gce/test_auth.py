@@ -77,14 +77,16 @@ class MetadataTokenTests(GCETestCase):
         ):
             reply = Reply(200, body, {"Metadata-Flavor": "Google"})
             self.gce.resource.faults.append(Fault(reply, 1, "token"))
-            with self.assertRaisesRegex(CloudError, "^the metadata service gave no token that can be read$"):
+            with self.assertRaisesRegex(CloudError, "^the metadata service sent no valid token$"):
                 self.names(self.cloud)
 
     def test_silence(self) -> None:
         """Where nobody answers as a metadata service that is known within half a minute."""
         self.gce.resource.faults.append(Fault(None, 99, "/computeMetadata/"))
         before = self.clock.seconds()
-        with self.assertRaisesRegex(CloudError, "no answer within 5 s"):
+        with self.assertRaisesRegex(
+            CloudError, "no answer within 5 s: outside Google Cloud, set project-id,"
+        ):
             self.names(self.cloud)
         self.assertLess(self.clock.seconds() - before, 30)
 
@@ -125,7 +127,7 @@ class AlternateTokenTests(GCETestCase):
         ]
         for body in bodies:
             self.gce.resource.faults.append(Fault(Reply(body=body), 1, "alternate"))
-            with self.assertRaisesRegex(CloudError, "^the token service gave no token that can be read$"):
+            with self.assertRaisesRegex(CloudError, "^the token service sent no valid token$"):
                 self.names(cloud)
 
 
@@ -223,6 +225,19 @@ class AccountTests(GCETestCase):
             with open(self.path, "w") as file:
                 file.write(text)
             self.assertRaises(ConfigurationError, ServiceAccount.load, self.path)
+
+    def test_user_login(self) -> None:
+        """The login that gcloud leaves is an error that names the file and a command for the replacement."""
+        self.write(type="authorized_user", refresh_token="1//refresh-secret")
+        text = f"[global]\ncredentials-file = {self.path}\n"
+        with self.assertRaises(ConfigurationError) as caught:
+            make(ConfigText("gce.conf", text))
+        self.assertEqual(
+            str(caught.exception),
+            f"{self.path}: credentials of type authorized_user are not supported, only service_account and "
+            "external_account: create a key with 'gcloud iam service-accounts keys create FILE "
+            "--iam-account ACCOUNT' and set credentials-file to FILE",
+        )
 
     def test_repr(self) -> None:
         """An account's repr has no key."""

@@ -92,7 +92,7 @@ class FederationTests(LoginFileTestCase):
         ):
             self.token.write_text(text)
             error = self.assertRaises(CloudError, self.names, self.cloud_of(self.write(source)))
-            self.assertIn("our own token", str(error))
+            self.assertIn("token of the identity provider", str(error))
             self.assertNotIn("s3cr3t", str(error))
         error = self.assertRaises(
             CloudError, self.names, self.cloud_of(self.write({"file": "/nowhere/at/all"}))
@@ -103,12 +103,12 @@ class FederationTests(LoginFileTestCase):
     def test_bad_files(self) -> None:
         """A file that does not say enough, or leads tokens into the open, is told of at the start."""
         for changes, wanted in (
-            ({"audience": None}, "something is missing"),
-            ({"credential_source": []}, "something is missing"),
+            ({"audience": None}, "a field is missing or invalid"),
+            ({"credential_source": []}, "a field is missing or invalid"),
             ({"credential_source": {"environment_id": "aws1"}}, "neither file nor url"),
-            ({"token_url": "http://sts.example/"}, "no https:// URL"),
-            ({"service_account_impersonation_url": "http://evil.example/"}, "no https:// URL"),
-            ({"type": "gdch"}, "external_account or authorized_user is wanted, not gdch"),
+            ({"token_url": "http://sts.example/"}, "a token URL is not https://"),
+            ({"service_account_impersonation_url": "http://evil.example/"}, "a token URL is not https://"),
+            ({"type": "gdch"}, "credentials of type gdch are not supported, only service_account and"),
         ):
             error = self.assertRaises(ConfigurationError, load_account, self.write(**changes))
             self.assertIn(wanted, str(error))

@@ -33,9 +33,6 @@ IDENTITY = "eyJhbGciOiJSUzI1NiJ9.web-identity.token"
 CONTAINER_TOKEN = "Bearer-of-the-container"
 
 EC2_PATH, CONNECT_PATH, STS_PATH = "/ec2/", "/ec2-instance-connect/", "/sts/"
-PORTAL_PATH, OIDC_PATH = "/portal.sso/", "/oidc/"
-ACCOUNT, SSO_ROLE = "123456789012", "TowerNodes"
-CLIENT = {"clientId": "client-of-the-cli", "clientSecret": "s3cr3t-of-the-cli"}
 VERSIONS = {"ec2": "2016-11-15", "sts": "2011-06-15"}
 LONGEST_SESSION = 21600
 LARGEST_PAGE = 1000
@@ -173,8 +170,6 @@ class AWS:
         self._given: list[tuple[str, str, str, float]] = []
         self.sessions: dict[str, float] = {}
         self._recent: list[float] = []
-        self.signed_in: dict[str, float] = {}
-        self.renewals: set[str] = set()
         self._numbers = count(1)
         self._pages: dict[str, tuple[int, dict[str, str]]] = {}
         self.resource = RestResource(self._answer, clock.seconds)
@@ -221,10 +216,6 @@ class AWS:
                 return answer(ask)
         if ask.path.startswith("/latest/"):
             return self._metadata(ask)
-        if ask.path == f"{PORTAL_PATH}federation/credentials" and ask.method == "GET":
-            return self._role_credentials(ask)
-        if ask.path == f"{OIDC_PATH}token" and ask.method == "POST":
-            return self._renewed_token(ask)
         if ask.path == "/credentials":
             if ask.headers.get("authorization") != CONTAINER_TOKEN:
                 raise Refusal(Reply(401))
@@ -420,37 +411,6 @@ class AWS:
             "Token": made.token,
             "Expiration": _iso(made.expires),
         }
-
-    def sign_in(self, life: float = 3600.0) -> tuple[str, str]:
-        """Return the token of somebody who has just signed in, and what renews it, once."""
-        number = next(self._numbers)
-        token, renewal = f"sso-token-{number}-secret", f"sso-renewal-{number}-secret"
-        self.signed_in[token] = self._clock.seconds() + life
-        self.renewals.add(renewal)
-        return token, renewal
-
-    def _role_credentials(self, ask: Ask) -> Reply:
-        token = ask.headers.get("x-amz-sso_bearer_token", "")
-        if self.signed_in.get(token, 0.0) <= self._clock.seconds():
-            raise _refuse_json(401, "UnauthorizedException", f"Session token not found or invalid: {token}")
-        if (ask.query.get("account_id"), ask.query.get("role_name")) != (ACCOUNT, SSO_ROLE):
-            raise _refuse_json(403, "ForbiddenException", "No access")
-        key, made = self.issue()
-        names = {"accessKeyId": key, "secretAccessKey": made.secret, "sessionToken": made.token}
-        return Reply(200, {"roleCredentials": {**names, "expiration": int((made.expires or 0.0) * 1000)}})
-
-    def _renewed_token(self, ask: Ask) -> Reply:
-        said = ask.json()
-        if {name: said.get(name) for name in CLIENT} != CLIENT or said.get("grantType") != "refresh_token":
-            raise Refusal(Reply(401, {"error": "invalid_client"}))
-        if said.get("refreshToken") not in self.renewals:
-            description = f"Invalid refresh token provided: {said.get('refreshToken')}"
-            raise Refusal(Reply(400, {"error": "invalid_grant", "error_description": description}))
-        self.renewals.remove(said["refreshToken"])
-        token, renewal = self.sign_in()
-        return Reply(
-            200, {"accessToken": token, "expiresIn": 3600, "refreshToken": renewal, "tokenType": "Bearer"}
-        )
 
     def _metadata(self, ask: Ask) -> Reply:
         if ask.path == "/latest/api/token":

@@ -42,8 +42,6 @@ POOL = "//iam.googleapis.com/projects/42/locations/global/workloadIdentityPools/
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ACCOUNT = "tower@demo-project.iam.gserviceaccount.com"
 
-PERSON = {"client_id": "client-of-gcloud", "client_secret": "d-secret-of-gcloud"}
-
 Items = dict[str, str]
 
 
@@ -173,7 +171,6 @@ class GCE:
     :ivar operation_time: how long a change takes, s.
     :ivar token_life: of the tokens it gives, s.
     :ivar alternate_body: what the alternate token service wants to be posted.
-    :ivar logins: the refresh tokens that are good.
     :ivar flavored: whether its metadata service says that it is Google's.
     """
 
@@ -198,7 +195,6 @@ class GCE:
         self.operations: dict[str, Operation] = {}
         self.tokens: dict[str, float] = {}
         self.federated: set[str] = set()
-        self.logins = {"1//refresh-secret"}
         self._numbers = count(1)
         self.resource = RestResource(self._answer)
 
@@ -457,8 +453,6 @@ class GCE:
         try:
             if ask.method != "POST" or not kind.startswith("application/x-www-form-urlencoded"):
                 raise ValueError("not a form")
-            if form.get("grant_type") == "refresh_token":
-                return self._refresh(form)
             if form.get("grant_type") != GRANT:
                 raise ValueError("unknown grant")
             self._check_assertion(form.get("assertion", ""), ask)
@@ -467,18 +461,6 @@ class GCE:
             raise Refusal(Reply(400, refusal)) from mistake
         token, life = self._issue()
         return Reply(body={"access_token": token, "expires_in": int(life), "token_type": "Bearer"})
-
-    def _refresh(self, form: dict[str, str]) -> Reply:
-        if {name: form.get(name) for name in PERSON} != PERSON:
-            said = {"error": "invalid_client", "error_description": "The OAuth client was not found."}
-            raise Refusal(Reply(401, said))
-        if form.get("refresh_token") not in self.logins:
-            description = f"Token has been expired or revoked: {form.get('refresh_token')}"
-            raise Refusal(Reply(400, {"error": "invalid_grant", "error_description": description}))
-        token, life = self._issue()
-        scope = "https://www.googleapis.com/auth/cloud-platform openid"
-        body = {"access_token": token, "expires_in": int(life), "token_type": "Bearer", "scope": scope}
-        return Reply(body=body)
 
     def _trade(self, ask: Ask) -> Reply:
         form = {name: values[-1] for name, values in parse_qs(ask.body.decode()).items()}

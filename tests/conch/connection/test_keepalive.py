@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.fakes.ssh_pairs import Sent
 from tower.conch.connection.global_requests import ConnectionService
 from tower.conch.connection.keepalive import Keepalive
+from tower.conch.connection.liveness import LivenessTransport
 
 
 class KeepaliveTests(SynchronousTestCase):
@@ -29,22 +30,22 @@ class KeepaliveTests(SynchronousTestCase):
 
     def keep(self, interval: float) -> Keepalive:
         """Return one that probes each *interval*."""
-        return Keepalive(self.clock, self.service, interval, self)
+        return Keepalive(self.clock, self.service, interval, cast(LivenessTransport, self))
 
     def received(self) -> object:
-        """See `Watched.received`."""
+        """See `LivenessTransport.received`."""
         return self.came
 
-    def moved(self) -> int:
-        """See `Watched.moved`."""
+    def bytes_moved(self) -> int:
+        """See `LivenessTransport.bytes_moved`."""
         return self.counted
 
-    def rest(self) -> None:
-        """See `Watched.rest`."""
+    def release_ciphers(self) -> None:
+        """See `LivenessTransport.release_ciphers`."""
         self.rests += 1
 
-    def dead(self) -> None:
-        """See `Watched.dead`."""
+    def give_up(self) -> None:
+        """See `LivenessTransport.give_up`."""
         self.deaths.append(self.clock.seconds())
 
     def answer(self, kind: int = 81) -> None:

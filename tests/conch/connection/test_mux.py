@@ -176,7 +176,7 @@ class OpeningTests(SynchronousTestCase):
     def test_freed(self) -> None:
         """A channel that went with its tunnel is held by nobody."""
         channel, _ = self.pair.open(Recorder(), Recorder())
-        channel.send(b"the busiest there is")
+        channel.send(b"the last_active there is")
         self.pair.pump()
         held = weakref.ref(channel)
         gc.disable()
@@ -412,7 +412,9 @@ class GrantTests(SynchronousTestCase):
             channel.close()
             pair.pump()
         for end in (pair.near, pair.far):
-            self.assertEqual((end.mux.channels, end.mux.turns, end.mux.sharing.busiest), ({}, None, None))
+            self.assertEqual(
+                (end.mux.channels, end.mux.waiting, end.mux.fairness.last_active), ({}, None, None)
+            )
 
 
 class StringTests(SynchronousTestCase):

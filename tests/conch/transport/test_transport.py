@@ -24,7 +24,7 @@ from tower.conch.transport.limits import (
     Closed,
     Disconnected,
     HandshakeTimeout,
-    NoRoom,
+    TooManyConnections,
     TransportLimits,
 )
 from tower.conch.transport.packets import LONGEST_PACKET, BadPacket, ClearSealer, PacketTooLong
@@ -155,7 +155,7 @@ class StrictTests(SynchronousTestCase):
             raw = Raw()
             raw.server.dataReceived(VERSION)
             raw.send(kexinit(STRICT_CLIENT), stray)
-            self.assertIn("may not come now", raw.reason or "")
+            self.assertIn("is not allowed now", raw.reason or "")
 
     def test_without(self) -> None:
         """A peer without it may ignore, and its sequence numbers go on."""
@@ -290,7 +290,7 @@ class KexTests(SynchronousTestCase):
         for _ in range(11):
             pair.server.sendPacket(DATA, b"x" * 1000)
         pair.pump()
-        self.assertIn("waits for the end", str(pair.lost[pair.server]))
+        self.assertIn("wait for the end", str(pair.lost[pair.server]))
 
     def test_data_until_the_peers_kexinit(self) -> None:
         """The peer may send until it has seen our KEXINIT, and we take it."""
@@ -575,7 +575,7 @@ class EndTests(SynchronousTestCase):
 
     def test_no_room(self) -> None:
         """Only what is sealed counts as the peer's word that there is no room."""
-        for connected, kind in ((True, NoRoom), (False, Disconnected)):
+        for connected, kind in ((True, TooManyConnections), (False, Disconnected)):
             pair = Pair()
             for end in pair.ends:
                 end.makeConnection(Wire())

@@ -23,10 +23,10 @@ from tower.conch.transport.ciphers import CIPHERS
 from tower.conch.transport.kex import OutOfOrder
 from tower.conch.transport.limits import Closed, Disconnected, TransportLimits
 from tower.conch.transport.packets import BadPacket
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.inlet import EARLY_BYTES, SMALL_PORTION, SMALL_REST
-from tower.conch.tunnel.outlet import LARGEST_BACKLOG
+from tower.conch.tunnel.outlet import LONGEST_QUEUE
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import PeerError, TunnelLost
 from tower.net.connection import Connection, ConnectionEnded
 from tower.websocket.frames import CLOSE, PING, PONG, BadFrame, FrameReader, FrameWriter
@@ -347,7 +347,7 @@ class JoiningTests(SynchronousTestCase):
     def test_wrong_behind(self) -> None:
         """What comes behind is looked at as closely as what comes alone."""
         for wrong, why in (
-            (b"\x5e\0\0\0\0\0\0\0\5long", "another length"),
+            (b"\x5e\0\0\0\0\0\0\0\5long", "differs from its length field"),
             (b"\x5e\0\0\0\x63\0\0\0\4long", "not open"),
             (b"\x5e\0\0\0\0\0\0", "without a length"),
             (b"\x5e", "message 94 of 1 B"),
@@ -418,8 +418,8 @@ class FlowTests(SynchronousTestCase):
             pair.proxy.incoming.clear()
             pair.clock.advance(0)
             rounds += 1
-        self.assertIn("does not take", str(pair.proxy.lost))
-        self.assertLess(rounds * 900, LARGEST_BACKLOG + 500_000)
+        self.assertIn("does not read", str(pair.proxy.lost))
+        self.assertLess(rounds * 900, LONGEST_QUEUE + 500_000)
         self.assertTrue(pair.proxy.pipe.gone)
 
     def test_pings_are_answers_too(self) -> None:
@@ -431,7 +431,7 @@ class FlowTests(SynchronousTestCase):
             pair.agent.pipe.waiting += ping
             while pair.agent.pipe.carry(1 << 20):
                 pair.clock.advance(0)
-        self.assertIn("does not take", str(pair.proxy.lost))
+        self.assertIn("does not read", str(pair.proxy.lost))
 
     def test_small_pieces_in_small_portions(self) -> None:
         """Who sends much in tiny pieces is read a little at a time, so that others get their turn."""

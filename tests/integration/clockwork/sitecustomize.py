@@ -1,6 +1,6 @@
-"""Sets the time of day of a program that has this directory in PYTHONPATH, by what the file CLOCK_STEP says.
+"""Shifts the time of day of a program that has this directory in PYTHONPATH.
 
-It holds how many seconds to add.  The time that passes is not touched.
+The file CLOCK_STEP holds the seconds to add.  Monotonic time is not changed.
 """
 
 import os
@@ -11,7 +11,7 @@ _path = os.environ["CLOCK_STEP"]
 
 
 def _set() -> float:
-    """Return the time, s since the epoch, as somebody has set it."""
+    """Return the shifted time, s since the epoch."""
     with open(_path) as file:
         return _told() + float(file.read() or 0)
 

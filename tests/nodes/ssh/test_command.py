@@ -82,7 +82,7 @@ class CommandNode(FarNode):
         def admit(server: NodeServer = server) -> None:
             server.authenticated()
             server.setService(self.service())
-            server.greeted()
+            server.handshake_done()
 
         server.admit = admit
         return dialled

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import evolve
 
 from tests.fakes.api import BASE, TABLE, ApiTestCase
-from tower.store import RING
+from tower.store import EVENT_LIMIT
 
 CLUSTERS = f"{BASE}/clusters"
 
@@ -42,7 +42,7 @@ class WatchTests(ApiTestCase):
         """A version that the ring has forgotten, or never had, is 410 Expired."""
         self.add("alpha")
         version = str(self.store.version)
-        for number in range(RING):
+        for number in range(EVENT_LIMIT):
             self.successResultOf(self.clusters.set_enabled("alpha", bool(number % 2)))
         self.add("beta")
         for old in (version, "999999"):
@@ -161,7 +161,7 @@ class WatchTests(ApiTestCase):
         stream = self.watch()
         stream.full = True
         self.add("alpha")
-        for number in range(RING + 1):
+        for number in range(EVENT_LIMIT + 1):
             self.successResultOf(self.clusters.set_enabled("alpha", bool(number % 2)))
         stream.taken()
         stream.drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
@@ -13,6 +13,7 @@ from twisted.logger import LogEvent, LogLevel, capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from tower.clusters import Clusters
+from tower.net.listening import ConnectionReactor
 from tower.store import MemoryStore
 from tower.web.ports.cluster_proxy import PORT_OPEN, ClusterProxies, ClusterProxy, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KUBESPHERE_PORT_OPEN, KubeSpherePorts
@@ -25,6 +26,7 @@ class FakeGateway:
         self.cluster = cluster
         self.swept = 0
         self.stopped: list[float] = []
+        self.stopping: Deferred[None] = succeed(None)
 
     def accept(self, connection: object) -> None:
         """Take nothing."""
@@ -36,7 +38,7 @@ class FakeGateway:
     def stop(self, grace: float) -> Deferred[None]:
         """Remember with how much grace."""
         self.stopped.append(grace)
-        return succeed(None)
+        return self.stopping
 
 
 class TakenPorts(MemoryReactorClock):
@@ -86,6 +88,11 @@ class Others:
         return listening
 
 
+def listening(reactor: TakenPorts | Others) -> ConnectionReactor:
+    """Return a fake reactor as the type of the real one."""
+    return cast(ConnectionReactor, reactor)
+
+
 def warnings(events: Sequence[LogEvent]) -> list[str]:
     """Return the warnings among the events of a log."""
     return [formatEvent(event) for event in events if event["log_level"] == LogLevel.warn]
@@ -101,12 +108,12 @@ class ProxiesTestCase(SynchronousTestCase):
         self.reactor = TakenPorts()
         self.clusters = Clusters(MemoryStore(), range(6000, 6003), self.reactor)
         self.gateways: dict[str, FakeGateway] = {}
-        self.service = ClusterProxies(self.clusters, self.doors())
+        self.service = ClusterProxies(self.clusters, self.policy())
         self.successResultOf(self.clusters.add("alpha"))
 
-    def doors(self) -> Any:
+    def policy(self) -> Any:
         """Return which ports."""
-        return KubernetesPorts(self.reactor, self.clusters, "127.0.0.1", self.gateway)
+        return KubernetesPorts(listening(self.reactor), self.clusters, "127.0.0.1", self.gateway)
 
     def gateway(self, cluster: str) -> Any:
         """Make a gateway and remember it."""
@@ -120,7 +127,7 @@ class ProxiesTestCase(SynchronousTestCase):
 
     def open_now(self) -> list[int]:
         """Return the ports that the service has open."""
-        return [service.door.number for service in self.service if isinstance(service, ClusterProxy)]
+        return [service.spec.number for service in self.service if isinstance(service, ClusterProxy)]
 
     def condition(self, name: str) -> tuple[str, str]:
         """Return status and reason of the condition about the port."""
@@ -212,21 +219,41 @@ class ClusterProxiesTests(ProxiesTestCase):
         self.service.stopService()
         self.assertEqual(self.gateways["alpha"].stopped, [0])
         self.successResultOf(self.clusters.add("beta"))
-        self.service.resettle("beta")
+        self.service.recheck("beta")
         self.reactor.advance(0)
         self.assertEqual((len(self.reactor.opened), self.reactor.taken), (1, set()))
 
+    def test_drained(self) -> None:
+        """A drain closes the ports at once, waits for each gateway's requests, and opens no port again."""
+        self.start()
+        self.successResultOf(self.clusters.add("beta"))
+        for gateway in self.gateways.values():
+            gateway.stopping = Deferred()
+        draining = self.service.drain(10.0)
+        self.assertEqual([g.stopped for g in self.gateways.values()], [[10.0], [10.0]])
+        self.successResultOf(self.clusters.add("gamma"))
+        self.successResultOf(self.clusters.set_enabled("alpha", False))
+        self.reactor.advance(0)
+        self.service.retry()
+        self.assertEqual((len(self.reactor.opened), self.reactor.taken), (2, set()))
+        self.service.sweep()
+        self.assertEqual([g.swept for g in self.gateways.values()], [1, 1])
+        for gateway in self.gateways.values():
+            self.assertNoResult(draining)
+            gateway.stopping.callback(None)
+        self.successResultOf(draining)
 
-class OpenDoorsTests(ProxiesTestCase):
+
+class OpenPortsTests(ProxiesTestCase):
     """Ports that are open to everybody, for as long as somebody says so."""
 
-    def doors(self) -> Any:
+    def policy(self) -> Any:
         """Have those of some clusters opened."""
         self.opened: set[str] = set()
         self.others = Others(self.reactor)
         self.open_gateways: dict[str, FakeGateway] = {}
-        opened = OpenPorts(self.opened.__contains__, self.others, self.open_gateway)
-        return KubernetesPorts(self.reactor, self.clusters, "127.0.0.1", self.gateway, opened)
+        opened = OpenPorts(self.opened.__contains__, listening(self.others), self.open_gateway)
+        return KubernetesPorts(listening(self.reactor), self.clusters, "127.0.0.1", self.gateway, opened)
 
     def open_gateway(self, cluster: str) -> Any:
         """Make another gateway and remember it."""
@@ -245,19 +272,23 @@ class OpenDoorsTests(ProxiesTestCase):
         self.assertEqual(self.condition("beta"), ("True", "PortOpen"))
         (line,) = warnings(events)
         for text in (line, self.message()):
-            for word in ("ort 6000 is open to everybody", "--v1-open-ports", "rights of the cluster's agent"):
+            for word in (
+                "ort 6000 does not require authentication",
+                "--v1-open-ports",
+                "rights of the cluster's agent",
+            ):
                 self.assertIn(word, text)
         self.assertIn("cluster alpha", line)
 
     def test_opened_and_closed(self) -> None:
         """A port that is to be another one is closed at once, its connections too, and opened again."""
         self.start()
-        self.service.resettle("alpha")
-        self.service.resettle("nobody")
+        self.service.recheck("alpha")
+        self.service.recheck("nobody")
         self.assertEqual(len(self.reactor.opened), 1)
         for now_open, gateways in ((True, self.gateways), (False, self.open_gateways)):
             self.opened ^= {"alpha"}
-            self.service.resettle("alpha")
+            self.service.recheck("alpha")
             self.assertEqual((self.open_now(), gateways["alpha"].stopped), ([], [0]))
             self.service.retry()
             self.assertEqual(self.condition("alpha")[0], "True")  # nobody tried while it was being closed
@@ -275,9 +306,9 @@ class KubeSpherePortsTests(ProxiesTestCase):
     kind = KUBESPHERE_PORT_OPEN
     range: range | None = range(16000, 16002)
 
-    def doors(self) -> Any:
+    def policy(self) -> Any:
         """Return them."""
-        return KubeSpherePorts(self.reactor, "127.0.0.9", self.range, self.gateway)
+        return KubeSpherePorts(listening(self.reactor), "127.0.0.9", self.range, self.gateway)
 
     def test_open(self) -> None:
         """They are 10,000 above; condition and log say where, and that nobody is authenticated there."""
@@ -287,7 +318,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
         self.assertEqual(self.condition("alpha"), ("True", "PortOpen"))
         (line,) = warnings(events)
         for text in (line, self.message()):
-            for word in ("port 16000 of 127.0.0.9", "nobody is authenticated", "plain HTTP"):
+            for word in ("port 16000 of 127.0.0.9", "clients are not authenticated", "plain HTTP"):
                 self.assertIn(word, text)
 
     def test_follow(self) -> None:
@@ -331,7 +362,7 @@ class KubeSpherePortsTests(ProxiesTestCase):
     def test_off(self) -> None:
         """Without the option there are none; only a condition from before is corrected."""
         self.range = None
-        self.service = ClusterProxies(self.clusters, self.doors())
+        self.service = ClusterProxies(self.clusters, self.policy())
         self.successResultOf(self.clusters.add("beta"))
         self.successResultOf(self.clusters.set_condition("beta", self.kind, "True", "PortOpen", "Open."))
         self.start()

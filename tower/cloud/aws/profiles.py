@@ -1,43 +1,36 @@
-"""Profiles, as AWS's own tools have them: a role and who may take it on, keys, a sign-in, or a program.
+"""Profiles of the AWS CLI: a role and its source, keys, or a program.
 
 A profile is a section of the *credentials file* (``[name]``) and of the *configuration file*
-(``[profile name]``); what both say counts as in the former.  The files are read anew each time.  No error
-shows what stands in them.
+(``[profile name]``); the former takes precedence.  The files are reread each time.  No error quotes them.
 """
 
 from __future__ import annotations
 
 import configparser
 import os
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from attrs import frozen
 
 from tower.cloud.aws.credentials import ISource, NoCredentials, read_small
-from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.signing import AWSCredentials
-from tower.cloud.aws.sso import SignedIn
 
 DEFAULT = "default"
 
-#: Most roles that are taken on one for another.
+#: Maximum length of a chain of roles.
 DEPTH_LIMIT = 5
 
-#: What a profile may have in place of keys, and Tower does not do: it asks nobody.
-_NOT_DONE = ("mfa_serial", "login_session")
-
-_SIGN_IN = ("sso_start_url", "sso_region", "sso_account_id", "sso_role_name")
+#: Settings that need a user's input, which Tower cannot give.
+_INTERACTIVE = ("mfa_serial", "login_session")
 
 
 @frozen
 class Role:
-    """A role to take on.
+    """A role to assume.
 
-    :ivar arn: names it.
-    :ivar external_id: that the role's owner wants to hear; empty: none.
-    :ivar session: how the session is called; empty: as usual.
+    :ivar external_id: required by the role's owner; empty: none.
+    :ivar session: name of the session; empty: the default.
     """
 
     arn: str
@@ -47,17 +40,13 @@ class Role:
 
 @frozen
 class ProfileFiles:
-    """The two files that profiles are in.
-
-    :ivar credentials: the credentials file.
-    :ivar config: the configuration file.
-    """
+    """The credentials file and the configuration file."""
 
     credentials: Path
     config: Path
 
     def values(self, name: str) -> dict[str, str]:
-        """Return what both files say of a profile; empty if neither has it.
+        """Return the settings of a profile in both files; empty if neither has it.
 
         :raise NoCredentials: a file cannot be read.
         """
@@ -69,18 +58,8 @@ class ProfileFiles:
                 found |= {key: value.strip() for key, value in parser.items(section) if value}
         return found
 
-    def session(self, name: str) -> dict[str, str]:
-        """Return what the configuration file says of an SSO session; empty if it does not have it.
-
-        :raise NoCredentials: the file cannot be read.
-        """
-        parser, section = _read(self.config), f"sso-session {name}"
-        if parser is None or not parser.has_section(section):
-            return {}
-        return {key: value.strip() for key, value in parser.items(section) if value}
-
     def may_name_programs(self) -> bool:
-        """Tell whether nobody but ourselves, and root, can write these files."""
+        """Return whether only Tower's user and root can write these files."""
         for path in (self.config, self.credentials):
             try:
                 found = path.stat()
@@ -91,61 +70,50 @@ class ProfileFiles:
         return True
 
     def wrong(self, name: str, text: str) -> NoCredentials:
-        """Return the error that says *text* about a profile."""
+        """Return an error about a profile."""
         return NoCredentials(f"credentials for AWS in {self.credentials}: profile {name} {text}")
 
 
 @frozen
-class Means:
-    """The ways in which a profile leads to credentials.
+class ProfileMethods:
+    """What a profile's settings refer to.
 
-    :ivar places: where else credentials may be, as ``credential_source`` calls them.
-    :ivar assume: takes on a role with credentials.
-    :ivar identify: takes on a role for the token in a file.
-    :ivar sign_in: has the credentials of a role given to whoever is signed in; gets the profile's name too.
-    :ivar run: runs a program; gets its line, and what to call it in errors.
+    :ivar sources: values of ``credential_source``.
+    :ivar assume: assumes a role with credentials.
+    :ivar assume_with_token: assumes a role with the token in a file.
+    :ivar run: runs the command line of a program, with its name for errors.
     """
 
-    places: Mapping[str, ISource]
+    sources: Mapping[str, ISource]
     assume: Callable[[AWSCredentials, Role], Awaitable[AWSCredentials]]
-    identify: Callable[[str, Role], Awaitable[AWSCredentials]]
-    sign_in: Callable[[SignedIn, str], Awaitable[AWSCredentials]]
+    assume_with_token: Callable[[str, Role], Awaitable[AWSCredentials]]
     run: Callable[[str, str], Awaitable[AWSCredentials]]
 
 
 class Profile:
-    """One profile.
+    """One profile, as a source of credentials.
 
-    :param name: of the profile.
-    :param wanted: it is an error if there is none, or no credentials in it.
+    :param required: a missing profile, or one without credentials, is an error.
     """
 
-    def __init__(
-        self,
-        files: ProfileFiles,
-        name: str,
-        *,
-        wanted: bool,
-        means: Means,
-    ) -> None:
+    def __init__(self, files: ProfileFiles, name: str, *, required: bool, methods: ProfileMethods) -> None:
         self._files = files
         self._name = name
-        self._wanted = wanted
-        self._means = means
+        self._required = required
+        self._methods = methods
 
     async def fetch(self) -> AWSCredentials | None:
         """See `ISource`."""
         values = self._files.values(self._name)
         if not values:
-            if self._wanted:
+            if self._required:
                 raise self._files.wrong(self._name, "does not exist")
             return None
         found = await self._resolve(self._name, values, ())
-        if found is None and self._wanted:
+        if found is None and self._required:
             raise self._files.wrong(
                 self._name,
-                "has no aws_access_key_id and aws_secret_access_key, no role_arn, no sso_account_id and no "
-                "credential_process",
+                "has no aws_access_key_id and aws_secret_access_key, no role_arn and no credential_process",
             )
         return found
 
@@ -155,79 +123,63 @@ class Profile:
         key, secret = values.get("aws_access_key_id", ""), values.get("aws_secret_access_key", "")
         keys = AWSCredentials(key, secret, values.get("aws_session_token", "")) if key and secret else None
         if not values.get("role_arn") or name in before:
-            # A role's profile may name itself: then its own keys take it on.
+            # A role's profile may name itself as its source: then its own keys assume the role.
             return keys or await self._without_keys(name, values)
         if "mfa_serial" in values:
-            raise self._files.wrong(name, "wants a code of a device (mfa_serial), which Tower does not have")
+            raise self._files.wrong(name, "requires an MFA code (mfa_serial), which Tower does not support")
         if len(before) >= DEPTH_LIMIT:
-            raise self._files.wrong(name, f"is behind more than {DEPTH_LIMIT} roles")
+            raise self._files.wrong(name, f"is at the end of a chain of more than {DEPTH_LIMIT} roles")
         role = Role(values["role_arn"], values.get("external_id", ""), values.get("role_session_name", ""))
         if token_file := values.get("web_identity_token_file"):
-            return await self._means.identify(token_file, role)
-        return await self._means.assume(await self._source(name, values, before), role)
+            return await self._methods.assume_with_token(token_file, role)
+        return await self._methods.assume(await self._source(name, values, before), role)
 
     async def _source(self, name: str, values: Mapping[str, str], before: tuple[str, ...]) -> AWSCredentials:
-        """Return the credentials that take on a profile's role."""
+        """Return the credentials that assume a profile's role."""
         if source := values.get("source_profile"):
             found = await self._resolve(source, self._files.values(source), (*before, name))
             if found is None:
                 raise self._files.wrong(source, "has no credentials")
             return found
-        place = values.get("credential_source", "")
-        if not place:
+        source = values.get("credential_source", "")
+        if not source:
             raise self._files.wrong(name, "has role_arn, but no source_profile or credential_source")
-        places = self._means.places
-        if place not in places:
-            raise self._files.wrong(name, f"has a credential_source that is none of {', '.join(places)}")
-        found = await places[place].fetch()
+        sources = self._methods.sources
+        if source not in sources:
+            raise self._files.wrong(name, f"has an unknown credential_source: use {', '.join(sources)}")
+        found = await sources[source].fetch()
         if found is None:
-            raise self._files.wrong(name, f"finds no credentials at {place}")
+            raise self._files.wrong(name, f"has credential_source {source}, which has no credentials")
         return found
 
     async def _without_keys(self, name: str, values: Mapping[str, str]) -> AWSCredentials | None:
-        # Those with neither account nor role are for tokens alone.
-        if "sso_account_id" in values or "sso_role_name" in values:
-            return await self._means.sign_in(self._signed_in(name, values), name)
         if line := values.get("credential_process"):
             if not self._files.may_name_programs():
                 raise self._files.wrong(
                     name,
-                    "has credential_process, but others may write this file, or the configuration file, too: "
-                    "it must be ours or root's, and writable for nobody else",
+                    "has credential_process, but other users can write this file or the configuration file: "
+                    "make root or Tower's user the owner, and remove write permission for others",
                 )
-            return await self._means.run(line, f"credential_process of profile {name}")
-        if self._wanted:
-            for each in _NOT_DONE:
-                if each in values:
+            return await self._methods.run(line, f"credential_process of profile {name}")
+        # Profiles with neither account nor role are for tokens alone.
+        has_role = "sso_account_id" in values or "sso_role_name" in values
+        if has_role or (self._required and any(key.startswith("sso_") for key in values)):
+            raise self._files.wrong(
+                name,
+                "has settings for IAM Identity Center (sso_*), which Tower does not support: set "
+                f"credential_process = aws configure export-credentials --profile {name} --format process",
+            )
+        if self._required:
+            for key in _INTERACTIVE:
+                if key in values:
                     raise self._files.wrong(
-                        name, f"has {each}, which Tower does not do: give it keys, or a role"
+                        name, f"has {key}, which Tower does not support: use keys or a role"
                     )
         return None
 
-    def _signed_in(self, name: str, values: Mapping[str, str]) -> SignedIn:
-        session = values.get("sso_session", "")
-        said = dict(values)
-        if session:
-            shared = self._files.session(session)
-            if not shared:
-                raise self._files.wrong(name, f"has an sso_session that is not in {self._files.config}")
-            for key in _SIGN_IN[:2]:
-                if said.get(key, shared.get(key)) != shared.get(key):
-                    raise self._files.wrong(name, f"has another {key} than its sso_session")
-            said |= shared
-        for key in _SIGN_IN:
-            if not said.get(key):
-                raise self._files.wrong(name, f"has no {key}")
-        if not REGION.fullmatch(said["sso_region"]):
-            raise self._files.wrong(name, "has an sso_region that is none")
-        if not re.fullmatch(r"[0-9]{12}", said["sso_account_id"], re.ASCII):
-            raise self._files.wrong(name, "has an sso_account_id that is none")
-        start_url, region, account, role = (said[key] for key in _SIGN_IN)
-        return SignedIn(start_url, region, account, role, session)
-
 
 def _read(path: Path) -> configparser.RawConfigParser | None:
-    """Return what stands in a file; None: there is none."""
+    """Return the contents of a file; None: it does not exist."""
     parser = configparser.RawConfigParser(strict=False, default_section="")
     try:
         parser.read_string(read_small(path))

@@ -1,4 +1,4 @@
-"""One region of AWS: the services in it, and the credentials that they are asked with."""
+"""One region of AWS: its services, and the credentials for them."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from twisted.internet.interfaces import IReactorTime
 from tower.cloud.aws.api import AWSAPI, ICredentials
 from tower.cloud.aws.command import Command
 from tower.cloud.aws.config import EC2_SERVICE, INSTANCE_CONNECT, STS, AWSConfig
-from tower.cloud.aws.credentials import CredentialChain, Environment, Given, ISource, NoCredentials
+from tower.cloud.aws.credentials import CredentialChain, Environment, FixedCredentials, ISource, NoCredentials
 from tower.cloud.aws.ec2 import EC2
 from tower.cloud.aws.instances import REGION
 from tower.cloud.aws.metadata import Metadata, NoMetadata
-from tower.cloud.aws.profiles import DEFAULT, Means, Profile, ProfileFiles, Role
+from tower.cloud.aws.profiles import DEFAULT, Profile, ProfileFiles, ProfileMethods, Role
 from tower.cloud.aws.roles import AssumedRole, Container, InstanceRole, WebIdentity
 from tower.cloud.aws.signing import AWSCredentials
-from tower.cloud.aws.sso import IdentityCenter
 from tower.cloud.errors import CloudError
 from tower.cloud.session import CloudSession
 
 
 @frozen
 class _Services:
-    """Who is asked, once the region is known."""
+    """The services, once the region is known."""
 
     ec2: EC2
     instance_connect: AWSAPI
 
 
 class Region:
-    """One region of AWS, as a configuration and this machine's surroundings lead to it.
+    """The region of a configuration, or of this machine.
 
     :param clock: the reactor; runs programs too.
     :param time_of_day: its ``seconds()`` count from the epoch.
-    :ivar metadata: of the instance that we are on.
+    :ivar metadata: of this instance.
     """
 
     def __init__(
@@ -69,10 +68,10 @@ class Region:
             region = (
                 self.config.region_in(self._environ)
                 or self._files().values(self._profile_name() or DEFAULT).get("region")
-                or await self._here()
+                or await self._own_region()
             )
             if not REGION.fullmatch(region):
-                raise CloudError("the region is not known: set Region or Zone")
+                raise CloudError("the region is unknown: set Region or Zone")
             credentials = self._credentials(region)
             self._services = _Services(
                 EC2(self._api(EC2_SERVICE, region, credentials), self._clock),
@@ -80,11 +79,11 @@ class Region:
             )
         return self._services
 
-    async def _here(self) -> str:
+    async def _own_region(self) -> str:
         try:
             return await self.metadata.get("placement/region")
         except NoMetadata as e:
-            raise CloudError(f"the region is not known: set Region or Zone ({e})") from None
+            raise CloudError(f"the region is unknown: set Region or Zone ({e})") from None
 
     def _api(self, service: str, region: str, credentials: ICredentials) -> AWSAPI:
         return AWSAPI(self._session, self._time_of_day, self.config.endpoint(service, region), credentials)
@@ -103,35 +102,32 @@ class Region:
         url = self.config.endpoint(STS, region).url
 
         async def assume(credentials: AWSCredentials, role: Role) -> AWSCredentials:
-            return await AssumedRole(self._api(STS, region, Given(credentials)), role).fetch()
+            return await AssumedRole(self._api(STS, region, FixedCredentials(credentials)), role).fetch()
 
-        async def identify(token_file: str, role: Role) -> AWSCredentials:
-            said = {
+        async def assume_with_token(token_file: str, role: Role) -> AWSCredentials:
+            settings = {
                 "AWS_WEB_IDENTITY_TOKEN_FILE": token_file,
                 "AWS_ROLE_ARN": role.arn,
                 "AWS_ROLE_SESSION_NAME": role.session,
             }
-            found = await WebIdentity(self._session, url, said).fetch()
+            found = await WebIdentity(self._session, url, settings).fetch()
             if found is None:
                 raise NoCredentials(f"no credentials for {role.arn}")
             return found
 
-        places: dict[str, ISource] = {"Environment": environment, "EcsContainer": container}
-        places["Ec2InstanceMetadata"] = instance
+        sources: dict[str, ISource] = {
+            "Environment": environment,
+            "EcsContainer": container,
+            "Ec2InstanceMetadata": instance,
+        }
         name, files = self._profile_name(), self._files()
         is_named = bool(self.config.profile or self.config.credentials_file)
-        wanted = is_named or bool(name or self._environ.get("AWS_SHARED_CREDENTIALS_FILE"))
-        center = IdentityCenter(
-            self._session,
-            self._time_of_day,
-            self._home("~/.aws/sso/cache"),
-            lambda service, region: self.config.endpoint(service, region).url,
-        )
+        required = is_named or bool(name or self._environ.get("AWS_SHARED_CREDENTIALS_FILE"))
         run = Command(self._clock, self._environ).credentials
-        means = Means(places, assume, identify, center.credentials, run)
-        profile = Profile(files, name or DEFAULT, wanted=wanted, means=means)
+        methods = ProfileMethods(sources, assume, assume_with_token, run)
+        profile = Profile(files, name or DEFAULT, required=required, methods=methods)
         if is_named:
-            # What a cluster's configuration names is meant, whatever account the environment is of.
+            # A cluster's configuration takes precedence: the environment may be for another account.
             return [profile]
         return [environment, profile, WebIdentity(self._session, url, self._environ), container, instance]
 

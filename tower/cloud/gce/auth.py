@@ -1,8 +1,7 @@
-"""Access tokens for Google's APIs: from a service account's key, or from a token service of one's own."""
+"""Access tokens for Google's APIs: with a service account's key, or from the operator's token service."""
 
 from __future__ import annotations
 
-import base64
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from tower.cloud.errors import CloudError
 from tower.cloud.http.answer import Answer
+from tower.cloud.jwt import signed_jwt
 from tower.cloud.session import CloudSession
 from tower.cloud.token import RefreshedToken
 from tower.errors import ConfigurationError
@@ -28,15 +28,21 @@ SCOPE = "https://www.googleapis.com/auth/compute"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ASSERTION_LIFE = 600  # s; at most 3600
 
-#: Gives a token and how long it lasts, s.
+#: A token and its lifetime, s.
 Fetched = tuple[str, float]
+
+_UNREADABLE = "the token service sent no valid token"
+_REPLACEMENT = (
+    "create a key with 'gcloud iam service-accounts keys create FILE --iam-account ACCOUNT' and set "
+    "credentials-file to FILE"
+)
 
 
 @frozen
 class ServiceAccount:
     """The key of a service account.
 
-    :ivar project: that the account belongs to; empty if the file does not say.
+    :ivar project: the account's project; empty: unknown.
     """
 
     email: str
@@ -47,43 +53,42 @@ class ServiceAccount:
 
     @classmethod
     def load(cls, path: str) -> ServiceAccount:
-        """Read a key as Google hands it out, in JSON.
+        """Read a key file in Google's JSON format.
 
-        :raise ConfigurationError: it is none; the text has nothing of the key.
+        :raise ConfigurationError: the file is invalid; the error does not quote it.
         """
         return cls.read(path, read_credentials(path))
 
     @classmethod
-    def read(cls, path: str, said: Mapping[str, Any]) -> ServiceAccount:
-        """Return the account that *said* describes.
+    def read(cls, path: str, fields: Mapping[str, Any]) -> ServiceAccount:
+        """Return the account of a credentials file.
 
-        :param path: where it was read, for errors.
-        :raise ConfigurationError: it describes none; the text has nothing of the key.
+        :param path: of the file, for errors.
+        :raise ConfigurationError: a field is invalid; the error does not quote it.
         """
-        kind = said.get("type")
+        kind = str(fields.get("type"))[:40]
         if kind != "service_account":
             raise ConfigurationError(
-                f"{path}: a service_account, external_account or authorized_user is wanted, "
-                f"not {str(kind)[:40]}"
+                f"{path}: credentials of type {kind} are not supported, only service_account and "
+                f"external_account: {_REPLACEMENT}"
             )
         try:
-            key = load_pem_private_key(said["private_key"].encode(), None)
-            email = str(said["client_email"])
+            key = load_pem_private_key(fields["private_key"].encode(), None)
+            email = str(fields["client_email"])
         except (KeyError, ValueError, TypeError, AttributeError):
-            raise ConfigurationError(f"{path}: client_email or private_key is missing or broken") from None
+            raise ConfigurationError(f"{path}: client_email or private_key is missing or invalid") from None
         if not isinstance(key, RSAPrivateKey):
-            raise ConfigurationError(f"{path}: private_key is no RSA key")
-        token_uri = str(said.get("token_uri") or TOKEN_URI)
-        return cls(
-            email, str(said.get("private_key_id", "")), token_uri, str(said.get("project_id", "")), key
-        )
+            raise ConfigurationError(f"{path}: private_key is not an RSA key")
+        token_uri = str(fields.get("token_uri") or TOKEN_URI)
+        key_id, project = str(fields.get("private_key_id", "")), str(fields.get("project_id", ""))
+        return cls(email, key_id, token_uri, project, key)
 
     def assertion(self, now: float) -> str:
-        """Return a signed assertion that is good for `ASSERTION_LIFE` s (RFC 7523, RS256).
+        """Return a signed assertion, valid for `ASSERTION_LIFE` s (RFC 7523, RS256).
 
         :param now: s since the epoch.
         """
-        head = {"alg": "RS256", "typ": "JWT", "kid": self.key_id}
+        header = {"alg": "RS256", "typ": "JWT", "kid": self.key_id}
         issued = int(now)
         claims = {
             "iss": self.email,
@@ -92,11 +97,10 @@ class ServiceAccount:
             "iat": issued,
             "exp": issued + ASSERTION_LIFE,
         }
-        signed = f"{_part(head)}.{_part(claims)}"
-        return f"{signed}.{_encode(self.key.sign(signed.encode(), PKCS1v15(), SHA256()))}"
+        return signed_jwt(header, claims, lambda data: self.key.sign(data, PKCS1v15(), SHA256()))
 
     async def token(self, session: CloudSession, now: Callable[[], float]) -> Fetched:
-        """Trade an assertion for a token; return it and how long it lasts, s."""
+        """Exchange an assertion for a token; return the token and its lifetime, s."""
         form = urlencode({"grant_type": GRANT, "assertion": self.assertion(now())})
         headers = [("Content-Type", "application/x-www-form-urlencoded")]
         answer = await session.request("POST", self.token_uri, headers=headers, body=form.encode())
@@ -104,11 +108,11 @@ class ServiceAccount:
 
 
 class AlternateTokens:
-    """Has a token service of one's own give tokens, to whoever has one of the metadata service.
+    """Tokens of the operator's own token service, which authenticates requests by other tokens.
 
-    :param body: what is posted there.
-    :param first: the tokens that we show there.
-    :param now: tells the time, s since the epoch, where the service does not.
+    :param body: body of the POST requests.
+    :param first: tokens for the service.
+    :param now: returns s since the epoch, for responses without a date.
     """
 
     def __init__(
@@ -126,57 +130,49 @@ class AlternateTokens:
         self._now = now
 
     async def fetch(self) -> Fetched:
-        """Return a token and how long it lasts, s."""
+        """Return a token and its lifetime, s."""
         headers = [("Authorization", f"Bearer {await self._first.get()}")]
         answer = await self._session.request("POST", self._url, headers=headers, body=self._body)
         return read_dated_token(answer, self._now)
 
 
 def read_credentials(path: str) -> dict[str, Any]:
-    """Return what stands in a file with credentials.
+    """Return the JSON object of a credentials file.
 
-    :raise ConfigurationError: nothing that can be read; the text has nothing of it.
+    :raise ConfigurationError: the file cannot be read or parsed; the error does not quote it.
     """
     try:
-        said = json.loads(Path(path).read_bytes())
+        fields = json.loads(Path(path).read_bytes())
     except OSError as e:
         raise ConfigurationError(f"{path}: {e.strerror}") from None
     except ValueError:
         raise ConfigurationError(f"{path}: not JSON") from None
-    if not isinstance(said, dict):
-        raise ConfigurationError(f"{path}: not an object in JSON")
-    return said
+    if not isinstance(fields, dict):
+        raise ConfigurationError(f"{path}: not a JSON object")
+    return fields
 
 
 def read_token(answer: Answer) -> Fetched:
-    """Return the token in an answer of OAuth's form, and how long it lasts, s.
+    """Return the token of an OAuth response and its lifetime, s.
 
-    :raise CloudError: there is none.
+    :raise CloudError: the response has no token.
     """
     try:
-        said: Any = answer.json()
-        return str(said["access_token"]), float(said["expires_in"])
+        fields: Any = answer.json()
+        return str(fields["access_token"]), float(fields["expires_in"])
     except (KeyError, ValueError, TypeError):
-        raise CloudError("the token service gave no token that can be read") from None
+        raise CloudError(_UNREADABLE) from None
 
 
 def read_dated_token(answer: Answer, now: Callable[[], float]) -> Fetched:
-    """Return the token in an answer that says its end as a date, and how long it lasts, s.
+    """Return the token of a response with an expiry date, and its lifetime, s.
 
-    :param now: tells the time, s since the epoch, where the answer does not.
-    :raise CloudError: there is none.
+    :param now: returns s since the epoch, for responses without a date.
+    :raise CloudError: the response has no token.
     """
     try:
-        said: Any = answer.json()
-        until = datetime.fromisoformat(said["expireTime"]).timestamp()
-        return str(said["accessToken"]), until - (now() if answer.date is None else answer.date)
+        fields: Any = answer.json()
+        until = datetime.fromisoformat(fields["expireTime"]).timestamp()
+        return str(fields["accessToken"]), until - (now() if answer.date is None else answer.date)
     except (KeyError, ValueError, TypeError):
-        raise CloudError("the token service gave no token that can be read") from None
-
-
-def _part(said: dict[str, Any]) -> str:
-    return _encode(json.dumps(said, separators=(",", ":")).encode())
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+        raise CloudError(_UNREADABLE) from None

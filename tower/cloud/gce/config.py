@@ -1,4 +1,4 @@
-"""What the configuration of the provider gce says."""
+"""Configuration of the provider gce."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from attrs import field, frozen
 from tower.cloud.config.sections import Section
 from tower.cloud.config.text import ConfigText
 from tower.cloud.config.urls import read_url
-from tower.cloud.gce.user import usual_file
 from tower.cloud.gcfg import parse
 
-#: Where Compute Engine's API is unless the configuration says otherwise.
+#: Defaults.
 API_ENDPOINT = "https://compute.googleapis.com/compute/v1/"
 METADATA_HOST = "metadata.google.internal"
 
-#: The metadata items that hold SSH keys: the one of now, and the one before it.
+#: The metadata items with SSH keys: the current one and the older one.
 NEW_ITEM = "ssh-keys"
 OLD_ITEM = "sshKeys"
 
@@ -32,7 +31,7 @@ _ITEMS = {
 }
 _SCOPES = (PROJECT_SCOPE, INSTANCE_SCOPE)
 
-#: Keys of the configuration; those that only load balancers, routes and firewalls need are not used.
+#: Accepted keys; those for load balancers, routes and firewalls are ignored.
 KEYS = (
     "token-url",
     "token-body",
@@ -58,22 +57,21 @@ KEYS = (
 
 @frozen
 class GCEConfig:
-    """How to reach which instances of which project.
+    """One configuration.
 
-    :ivar project: empty: that of the credentials, or of the machine we are on.
-    :ivar api: URL of the API, with a slash at its end.
-    :ivar zone: empty: none was named.
-    :ivar many_zones: every zone of the region of *zone*, not *zone* alone.
-    :ivar prefix: of the names of instances; empty: any name.
-    :ivar tags: instances have one of them; empty: any instance.
-    :ivar network: whose interfaces' addresses count, where an instance has one in it; empty: any.
-    :ivar token_url: of a service for tokens; empty: none.
-    :ivar token_body: what is posted there.
-    :ivar credentials_file: with the key of a service account, or another login; empty: the metadata service
-        gives tokens.
+    :ivar project: empty: that of the credentials, or of Tower's machine.
+    :ivar api: URL of the API, with a trailing slash.
+    :ivar zone: empty: all zones.
+    :ivar many_zones: all zones of the region of *zone*.
+    :ivar prefix: prefix of the instances' names.
+    :ivar tags: instances have at least one of them; empty: any instance.
+    :ivar network: network whose addresses are used, if the instance is in it; empty: any.
+    :ivar token_url: the operator's token service; empty: none.
+    :ivar token_body: body of requests to it.
+    :ivar credentials_file: empty: tokens of the metadata service.
     :ivar metadata_host: ``host`` or ``host:port`` of the metadata service.
-    :ivar key_items: the metadata items that new keys go to.
-    :ivar key_scope: `PROJECT_SCOPE` or `INSTANCE_SCOPE`, whose metadata that is.
+    :ivar key_items: the metadata items for new keys.
+    :ivar key_scope: `PROJECT_SCOPE` or `INSTANCE_SCOPE`.
     """
 
     project: str = ""
@@ -97,11 +95,10 @@ class GCEConfig:
 
 
 def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] = os.environ) -> GCEConfig:
-    """Read a configuration; without one, everything is found out from the machine we are on.
+    """Read a configuration; the metadata service of Tower's machine has the defaults.
 
-    :param environment: ``GCE_METADATA_HOST`` and ``GOOGLE_APPLICATION_CREDENTIALS`` count where the
-        configuration says nothing, and then the login that gcloud left at its usual place.
-    :raise CloudConfigError: it says something that cannot be.
+    :param environment: has defaults in ``GCE_METADATA_HOST`` and ``GOOGLE_APPLICATION_CREDENTIALS``.
+    :raise CloudConfigError: with file and line.
     """
     sections = parse(config or ConfigText("", ""))
     sections.warn_about_unknown({"global": KEYS})
@@ -122,11 +119,8 @@ def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] =
         token_url="" if token_url in ("", "nil") else read_url(section, "token-url", "", query=True),
         token_body=section.text("token-body"),
         credentials_file=section.text("credentials-file")
-        or environment.get("GOOGLE_APPLICATION_CREDENTIALS", "")
-        or usual_file(environment),
-        metadata_host=section.text("metadata-host")
-        or environment.get("GCE_METADATA_HOST", "")
-        or METADATA_HOST,
+        or environment.get("GOOGLE_APPLICATION_CREDENTIALS", ""),
+        metadata_host=section.text("metadata-host") or environment.get("GCE_METADATA_HOST") or METADATA_HOST,
         key_items=_ITEMS[_choice(section, "metadata-key", tuple(_ITEMS))],
         key_scope=_choice(section, "key-scope", _SCOPES),
     )
@@ -135,12 +129,12 @@ def parse_gce_config(config: ConfigText | None, environment: Mapping[str, str] =
 def _name(section: Section, key: str) -> str:
     text = section.text(key)
     if not re.fullmatch(r"[A-Za-z0-9.:_-]*", text):
-        raise section.wrong(key, f"{key} has a character that names at Google do not have")
+        raise section.wrong(key, f"{key} has a character that is not allowed in Google's names")
     return text
 
 
 def _choice(section: Section, key: str, choices: tuple[str, ...]) -> str:
     text = section.text(key) or choices[0]
     if text not in choices:
-        raise section.wrong(key, f"{key} is none of {', '.join(choices)}")
+        raise section.wrong(key, f"{key} must be one of {', '.join(choices)}")
     return text

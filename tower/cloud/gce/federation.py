@@ -1,8 +1,8 @@
-"""Tokens for Google's APIs for whom somebody else vouches: workload identity federation.
+"""Workload identity federation: tokens for Google's APIs without a key.
 
-Outside of Google's cloud it does without a key: a token of one's own identity provider is traded at Google's
-token service (RFC 8693), and what that gives for a token of a service account.  Files of type
-``external_account`` say how; ``gcloud iam workload-identity-pools create-cred-config`` writes them.
+Google's token service exchanges a token of another identity provider (RFC 8693), if required for one of a
+service account.  ``gcloud iam workload-identity-pools create-cred-config`` writes the file, of type
+``external_account``.
 """
 
 from __future__ import annotations
@@ -25,38 +25,36 @@ from tower.cloud.gce.auth import (
     read_dated_token,
     read_token,
 )
-from tower.cloud.gce.user import KIND as USER
-from tower.cloud.gce.user import AuthorizedUser
-from tower.cloud.http.answer import what_it_says
+from tower.cloud.http.answer import error_detail
 from tower.cloud.session import CloudSession
 from tower.errors import ConfigurationError
 
 EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 (the name of a type)
 
-#: What a token has to be good for that is only traded for one of a service account.
+#: Scope of a token that is exchanged for one of a service account.
 PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
 
-#: How long a service account's token lives where the file does not say, s.
-USUAL_LIFE = 3600
+#: Default lifetime of a service account's token, s.
+DEFAULT_LIFETIME = 3600
 
 _FILE_LIMIT = 1 << 18  # B
 
 
 @frozen
 class ExternalAccount:
-    """Who we are elsewhere, and whom that makes us at Google.
+    """An identity of another identity provider, and its account at Google.
 
-    :ivar audience: names the identity provider at Google.
-    :ivar kind: of the token that we have.
-    :ivar token_url: who trades it.
-    :ivar file: where it is; empty: at *url*.
-    :ivar url: who gives it.
+    :ivar audience: Google's name of the identity provider.
+    :ivar kind: type of the provider's token.
+    :ivar token_url: the service that exchanges it.
+    :ivar file: file with the provider's token; empty: *url*.
+    :ivar url: URL of the provider's token.
     :ivar headers: for *url*.
-    :ivar key: the token's name in what is JSON; empty: it is the token itself.
-    :ivar impersonation_url: gives tokens of the service account; empty: we are none.
-    :ivar life: of these, s.
-    :ivar project: empty, the file does not say.
+    :ivar key: JSON field with the token; empty: the whole text is the token.
+    :ivar impersonation_url: issues tokens of the service account; empty: none.
+    :ivar life: lifetime of these, s.
+    :ivar project: always empty: unknown.
     """
 
     audience: str
@@ -67,48 +65,48 @@ class ExternalAccount:
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     key: str = ""
     impersonation_url: str = ""
-    life: int = USUAL_LIFE
+    life: int = DEFAULT_LIFETIME
     project: str = ""
 
     @classmethod
-    def read(cls, path: str, said: Mapping[str, Any]) -> ExternalAccount:
-        """Return the account that *said* describes.
+    def read(cls, path: str, fields: Mapping[str, Any]) -> ExternalAccount:
+        """Return the account of a credentials file.
 
-        :param path: where it was read, for errors.
-        :raise ConfigurationError: it describes none that we can be.
+        :param path: of the file, for errors.
+        :raise ConfigurationError: it is invalid, or has an unsupported source.
         """
         try:
-            source = said["credential_source"]
+            source = fields["credential_source"]
             form = source.get("format") or {}
-            options = said.get("service_account_impersonation") or {}
+            options = fields.get("service_account_impersonation") or {}
             found = cls(
-                audience=str(said["audience"]),
-                kind=str(said["subject_token_type"]),
-                token_url=str(said["token_url"]),
+                audience=str(fields["audience"]),
+                kind=str(fields["subject_token_type"]),
+                token_url=str(fields["token_url"]),
                 file=str(source.get("file") or ""),
                 url=str(source.get("url") or ""),
                 headers=tuple((str(k), str(v)) for k, v in (source.get("headers") or {}).items()),
                 key=str(form["subject_token_field_name"]) if form.get("type") == "json" else "",
-                impersonation_url=str(said.get("service_account_impersonation_url") or ""),
-                life=int(options.get("token_lifetime_seconds") or USUAL_LIFE),
+                impersonation_url=str(fields.get("service_account_impersonation_url") or ""),
+                life=int(options.get("token_lifetime_seconds") or DEFAULT_LIFETIME),
             )
         except (KeyError, ValueError, TypeError, AttributeError):
-            raise ConfigurationError(f"{path}: something is missing in it, or of another form") from None
+            raise ConfigurationError(f"{path}: a field is missing or invalid") from None
         if not found.file and not found.url:
             raise ConfigurationError(
-                f"{path}: credential_source has neither file nor url: Tower knows no other"
+                f"{path}: credential_source has neither file nor url; other sources are not supported"
             )
         for url in (found.token_url, found.impersonation_url):
             if url and not is_safe(url):
-                raise ConfigurationError(f"{path}: a token would be sent to what is no https:// URL")
+                raise ConfigurationError(f"{path}: a token URL is not https://")
         return found
 
     async def token(self, session: CloudSession, now: Callable[[], float]) -> Fetched:
-        """Trade our token for one of Google's; return it and how long it lasts, s.
+        """Exchange the provider's token; return Google's token and its lifetime, s.
 
-        :raise CloudError: there is none of ours, or Google takes it for none.
+        :raise CloudError: there is no token, or Google rejects it.
         """
-        own = await self._own(session)
+        own = await self._provider_token(session)
         form = {
             "grant_type": EXCHANGE,
             "audience": self.audience,
@@ -123,8 +121,8 @@ class ExternalAccount:
                 "POST", self.token_url, headers=headers, body=urlencode(form).encode()
             )
         except CloudAnswerError as e:
-            said = f"POST {self.token_url} answered {e.code}: {what_it_says(e.body, [own])}"
-            raise CloudAnswerError(e.code, said, retry_after=e.retry_after) from None
+            text = f"POST {self.token_url} answered {e.code}: {error_detail(e.body, [own])}"
+            raise CloudAnswerError(e.code, text, retry_after=e.retry_after) from None
         token, life = read_token(answer)
         if not self.impersonation_url:
             return token, life
@@ -133,13 +131,14 @@ class ExternalAccount:
         answer = await session.request("POST", self.impersonation_url, headers=headers, body=body)
         return read_dated_token(answer, now)
 
-    async def _own(self, session: CloudSession) -> str:
+    async def _provider_token(self, session: CloudSession) -> str:
+        where = f"token of the identity provider, {self.file or self.url}"
         if self.file:
             try:
                 with Path(self.file).open("rb") as file:
                     data = file.read(_FILE_LIMIT)
             except OSError as e:
-                raise CloudError(f"our own token, {self.file}: {e.strerror}") from None
+                raise CloudError(f"{where}: {e.strerror}") from None
         else:
             data = (await session.request("GET", self.url, headers=self.headers)).body
         try:
@@ -147,30 +146,27 @@ class ExternalAccount:
         except (ValueError, KeyError, TypeError, RecursionError):
             token = None
         if not isinstance(token, str) or not token.strip():
-            raise CloudError(f"our own token, {self.file or self.url}: there is none")
+            raise CloudError(f"{where}: there is no token")
         return token.strip()
 
 
-Account: TypeAlias = ServiceAccount | ExternalAccount | AuthorizedUser
-
-_KINDS: Mapping[str, type[Account]] = {"external_account": ExternalAccount, USER: AuthorizedUser}
+Account: TypeAlias = ServiceAccount | ExternalAccount
 
 
 def load_account(path: str) -> Account:
-    """Read credentials as Google hands them out, in JSON.
+    """Read a credentials file in Google's JSON format.
 
-    :raise ConfigurationError: there are none that we can use; the text has nothing of them.
+    :raise ConfigurationError: it is invalid or of an unsupported type; the error does not quote it.
     """
-    said = read_credentials(path)
-    kind: type[Account] = _KINDS.get(str(said.get("type")), ServiceAccount)
-    return kind.read(path, said)
+    fields = read_credentials(path)
+    is_external = fields.get("type") == "external_account"
+    return ExternalAccount.read(path, fields) if is_external else ServiceAccount.read(path, fields)
 
 
 class AccountTokens:
-    """Gets tokens for an account, whose file is read anew each time.
+    """Tokens of an account, whose file is reread for each token.
 
-    :param path: of the file.
-    :param now: tells the time, s since the epoch.
+    :param now: returns s since the epoch.
     """
 
     def __init__(self, session: CloudSession, path: str, now: Callable[[], float]) -> None:
@@ -179,5 +175,5 @@ class AccountTokens:
         self._now = now
 
     async def fetch(self) -> Fetched:
-        """Return a token and how long it lasts, s."""
+        """Return a token and its lifetime, s."""
         return await load_account(self._path).token(self._session, self._now)

@@ -1,20 +1,20 @@
-"""The metadata service of the Compute Engine instance that we are on."""
+"""The metadata service of the Compute Engine instance that Tower runs on."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from tower.cloud.errors import CloudError
+from tower.cloud.errors import CloudError, CloudUnreachable
 from tower.cloud.session import CloudSession
 
 FLAVOR = "Metadata-Flavor"
-#: It is on this machine, or not at all.
+#: Short: the service is on the same machine, or does not exist.
 PATIENCE: Any = {"timeout": 5.0, "attempts": 3}
 
 
 class MetadataService:
-    """Asks it.
+    """The service at a host.
 
     :param host: ``host`` or ``host:port``.
     """
@@ -24,28 +24,34 @@ class MetadataService:
         self._host = host
 
     async def text(self, path: str) -> str:
-        """Return what it says at *path*, below ``/computeMetadata/v1/``.
+        """Return the value at *path*, below ``/computeMetadata/v1/``.
 
-        :raise CloudError: it cannot be reached, or what answers is something else.
+        :raise CloudUnreachable: there is no metadata service.
+        :raise CloudError: another server answered.
         """
         url = f"http://{self._host}/computeMetadata/v1/{path}"
-        answer = await self._session.request("GET", url, headers=[(FLAVOR, "Google")], **PATIENCE)
+        try:
+            answer = await self._session.request("GET", url, headers=[(FLAVOR, "Google")], **PATIENCE)
+        except CloudUnreachable as e:
+            raise CloudUnreachable(
+                f"{e}: outside Google Cloud, set project-id, and credentials-file to a service account's key"
+            ) from None
         if answer.header(FLAVOR) != "Google":
-            raise CloudError(f"what answers at {self._host} is not Google's metadata service")
+            raise CloudError(f"the server at {self._host} is not Google's metadata service")
         return answer.body.decode("utf-8", "replace").strip()
 
     async def project(self) -> str:
-        """Return the id of our project."""
+        """Return the ID of this machine's project."""
         return await self.text("project/project-id")
 
     async def zone(self) -> str:
-        """Return the name of our zone."""
+        """Return the name of this machine's zone."""
         return (await self.text("instance/zone")).rpartition("/")[2]
 
     async def token(self) -> tuple[str, float]:
-        """Return an access token of our default service account, and how long it lasts, s."""
+        """Return an access token of this machine's default service account, and its lifetime, s."""
         try:
-            said: Any = json.loads(await self.text("instance/service-accounts/default/token"))
-            return str(said["access_token"]), float(said["expires_in"])
+            fields: Any = json.loads(await self.text("instance/service-accounts/default/token"))
+            return str(fields["access_token"]), float(fields["expires_in"])
         except (ValueError, KeyError, TypeError):
-            raise CloudError("the metadata service gave no token that can be read") from None
+            raise CloudError("the metadata service sent no valid token") from None

@@ -1,4 +1,4 @@
-"""What the configuration of the provider openstack says."""
+"""Configuration of the provider openstack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tower.cloud.config.sections import Section, Sections
 from tower.cloud.config.text import ConfigText
 from tower.cloud.config.urls import read_url
 from tower.cloud.gcfg import parse
-from tower.cloud.openstack.clouds import add_cloud
 from tower.errors import ConfigurationError
 
 METADATA_URL = "http://169.254.169.254"
@@ -19,7 +18,7 @@ METADATA_URL = "http://169.254.169.254"
 CONFIG_DRIVE = "configDrive"
 METADATA_SERVICE = "metadataService"
 
-#: Sections and keys; those that only load balancers, volumes and routes need are not used.
+#: Accepted sections and keys; those for load balancers, volumes and routes are ignored.
 KNOWN = {
     "Global": [
         "auth-url",
@@ -44,7 +43,6 @@ KNOWN = {
         "tls-insecure",
         "use-clouds",
         "clouds-file",
-        "secure-file",
         "cloud",
         "node-prefix",
         "node-metadata",
@@ -72,10 +70,16 @@ KNOWN = {
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
+_CLOUDS_YAML = re.compile(r"^clouds:", re.MULTILINE)
+_REPLACEMENT = (
+    "put the values that 'openstack --os-cloud NAME configuration show --unmask' prints into [Global]; "
+    "docs/cloud-providers.md has a command that converts them"
+)
+
 
 @frozen
 class Reference:
-    """Names something at Keystone by its id, or by its name; by neither: not at all."""
+    """ID or name of an object of Keystone's; false without either."""
 
     id: str = ""
     name: str = ""
@@ -84,35 +88,32 @@ class Reference:
         return bool(self.id or self.name)
 
     def render(self) -> dict[str, str]:
-        """Return it as Keystone wants it."""
+        """Return the object for Keystone's API."""
         return {"id": self.id} if self.id else {"name": self.name}
 
 
 @frozen
 class OpenStackConfig:
-    """How to reach which servers of which project.
+    """One configuration.
 
-    :ivar auth_url: of Keystone's API of version 3.
-    :ivar user: who logs in.
-    :ivar user_domain: that a user's name is of.
-    :ivar password: of *user*.
-    :ivar credential: an application credential, in place of a password.
-    :ivar credential_secret: of *credential*.
-    :ivar project: what the login is for; an application credential says it itself.
-    :ivar project_domain: that a project's name is of.
-    :ivar trust: a trust's id, in place of a project.
-    :ivar region: whose servers; empty: of the only one.
-    :ivar interface: which kind of endpoints is used.
-    :ivar ca_file: with authorities for HTTPS; empty: the system's.
-    :ivar node_prefix: of the names of servers; empty: any name.
-    :ivar node_metadata: what servers have among their metadata.
-    :ivar public_networks: whose addresses are external ones.
-    :ivar internal_networks: whose addresses count as internal ones; empty: those of all others.
-    :ivar with_v6: whether addresses of IPv6 count.
-    :ivar search_order: where to look for what is known of the machine we are on.
-    :ivar metadata_url: of the metadata service.
-    :ivar metadata_timeout: for it, s.
-    :ivar config_drive: where the configuration drive is mounted; empty: nowhere.
+    :ivar auth_url: Keystone's API, version 3.
+    :ivar user_domain: domain of the user's name.
+    :ivar credential: application credential, instead of a password.
+    :ivar project: project of the login; an application credential has its own.
+    :ivar project_domain: domain of the project's name.
+    :ivar trust: ID of a trust, instead of a project.
+    :ivar region: empty: the only one.
+    :ivar interface: kind of endpoints: ``public``, ``internal`` or ``admin``.
+    :ivar ca_file: CAs for HTTPS, PEM; empty: the system's.
+    :ivar node_prefix: prefix of the servers' names.
+    :ivar node_metadata: required metadata of servers.
+    :ivar public_networks: networks with external addresses.
+    :ivar internal_networks: networks with internal addresses; empty: all others.
+    :ivar with_v6: use IPv6 addresses.
+    :ivar search_order: sources of data about Tower's own server.
+    :ivar metadata_url: the metadata service.
+    :ivar metadata_timeout: timeout of its requests, s.
+    :ivar config_drive: mount point of the configuration drive; empty: none.
     """
 
     auth_url: str
@@ -141,19 +142,22 @@ class OpenStackConfig:
 def parse_openstack_config(config: ConfigText | None) -> OpenStackConfig:
     """Read a configuration.
 
-    :raise ConfigurationError: there is none, or it says something that cannot be.
+    :raise ConfigurationError: it is missing or invalid.
     """
     if config is None:
         raise ConfigurationError(
-            "OpenStack needs a configuration: --cloud-config with [Global] auth-url and a login"
+            "OpenStack needs --cloud-config with [Global] auth-url and a login; OS_CLOUD and clouds.yaml are "
+            f"not read: {_REPLACEMENT}"
         )
+    if _CLOUDS_YAML.search(config.text):
+        raise ConfigurationError(f"{config.path}: clouds.yaml is not supported: {_REPLACEMENT}")
     sections = parse(config)
     sections.warn_about_unknown(KNOWN)
     section = sections.section("Global")
     if section.flag("use-clouds"):
-        add_cloud(section)
+        raise section.wrong("use-clouds", f"use-clouds (clouds.yaml) is not supported: {_REPLACEMENT}")
     if section.flag("tls-insecure"):
-        raise section.wrong("tls-insecure", "tls-insecure is not supported: name the authority with ca-file")
+        raise section.wrong("tls-insecure", "tls-insecure is not supported: set ca-file to the cloud's CA")
     domain = _reference(section, "domain-id", "domain-name")
     read = OpenStackConfig(
         auth_url=_auth_url(section),
@@ -170,23 +174,23 @@ def parse_openstack_config(config: ConfigText | None) -> OpenStackConfig:
         ca_file=section.text("ca-file"),
         node_prefix=section.text("node-prefix"),
         node_metadata=tuple(_pair(section, text) for text in section.texts("node-metadata")),
-        **_places(sections),
+        **_networks_and_metadata(sections),
     )
     _check_login(section, read)
     return read
 
 
-def _places(sections: Sections) -> dict[str, Any]:
+def _networks_and_metadata(sections: Sections) -> dict[str, Any]:
     metadata, networking = sections.section("Metadata"), sections.section("Networking")
     order = metadata.text("search-order") or f"{CONFIG_DRIVE},{METADATA_SERVICE}"
-    places = tuple(each.strip() for each in order.split(",") if each.strip())
-    if not places or not {CONFIG_DRIVE, METADATA_SERVICE}.issuperset(places):
+    sources = tuple(each.strip() for each in order.split(",") if each.strip())
+    if not sources or not {CONFIG_DRIVE, METADATA_SERVICE}.issuperset(sources):
         raise metadata.wrong(
-            "search-order", f"search-order has others than {CONFIG_DRIVE} and {METADATA_SERVICE}"
+            "search-order", f"search-order must have only {CONFIG_DRIVE} and {METADATA_SERVICE}"
         )
     return {
-        "search_order": places,
-        "metadata_url": read_url(metadata, "metadata-url", METADATA_URL, shows_secrets=False),
+        "search_order": sources,
+        "metadata_url": read_url(metadata, "metadata-url", METADATA_URL, is_secret=False),
         "metadata_timeout": _duration(metadata, "request-timeout") or 5.0,
         "config_drive": metadata.text("config-drive"),
         "public_networks": frozenset(networking.texts("public-network-name") or ["public"]),
@@ -202,17 +206,14 @@ def _check_login(section: Section, config: OpenStackConfig) -> None:
             raise section.wrong(key, f"{key} is missing")
         if not config.credential.id and not config.user:
             key = "application-credential-name"
-            raise section.wrong(
-                key, f"{key} needs username or user-id, or application-credential-id in its place"
-            )
+            raise section.wrong(key, f"{key} needs username or user-id; or set application-credential-id")
     elif not config.user or not config.password:
         raise section.wrong(
-            "username", "a login is missing: username and password, or application-credential-id and -secret"
+            "username",
+            "a login is missing: set username and password, or application-credential-id and -secret",
         )
     elif not config.project and not config.trust:
-        raise section.wrong(
-            "tenant-id", "tenant-id or tenant-name is missing: the project that has the servers"
-        )
+        raise section.wrong("tenant-id", "tenant-id or tenant-name is missing: the project of the servers")
     if config.user and not config.user.id and not (config.credential.id or config.user_domain):
         raise section.wrong("username", "username needs domain-name or domain-id")
     by_name = config.project and not config.project.id and not config.credential
@@ -227,9 +228,7 @@ def _reference(section: Section, id_key: str, name_key: str) -> Reference:
 def _auth_url(section: Section) -> str:
     url = read_url(section, "auth-url", section.required("auth-url"))
     if re.search(r"/v2\.0$", url):
-        raise section.wrong(
-            "auth-url", "auth-url is of Keystone's version 2.0, which is no more: leave that out"
-        )
+        raise section.wrong("auth-url", "auth-url is for Keystone's version 2.0: remove /v2.0")
     return url if url.endswith("/v3") else f"{url}/v3"
 
 
@@ -237,7 +236,7 @@ def _interface(section: Section) -> str:
     text = section.text("os-endpoint-type") or "public"
     name = text.removesuffix("URL")
     if name not in ("public", "internal", "admin"):
-        raise section.wrong("os-endpoint-type", "os-endpoint-type is none of public, internal, admin")
+        raise section.wrong("os-endpoint-type", "os-endpoint-type must be one of public, internal, admin")
     return name
 
 
@@ -254,5 +253,5 @@ def _duration(section: Section, key: str) -> float:
     text = section.text(key) or "0"
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise section.wrong(key, f"{key} is no duration like 5s")
+        raise section.wrong(key, f"{key} must be a duration like 5s")
     return float(match[1]) * _UNITS[match[2]]

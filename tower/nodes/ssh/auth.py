@@ -10,8 +10,8 @@ from twisted.conch.ssh.service import SSHService
 
 from tower.conch.connection.server import USERAUTH
 from tower.conch.transport.fields import MessageReader
+from tower.conch.transport.packet_transport import nothing
 from tower.conch.transport.signatures import RSA, RSA_SHA2_256, RSA_SHA2_512
-from tower.conch.transport.transport import nothing
 from tower.conch.transport.userauth_messages import (
     CONNECTION,
     MSG_USERAUTH_BANNER,

@@ -122,11 +122,11 @@ class NodeTransport(Client):
 
     # Negotiation
 
-    def take_version(self, arrivals: HandshakeBuffer) -> bool:
+    def take_version(self, buffer: HandshakeBuffer) -> bool:
         """Keep the first line before the version: it may be all that a server sends."""
         if b"\n" not in self._preface.lstrip() and len(self._preface) < PREFACE:
-            self._preface = arrivals.beginning(PREFACE)
-        return super().take_version(arrivals)
+            self._preface = buffer.beginning(PREFACE)
+        return super().take_version(buffer)
 
     def markers(self) -> tuple[bytes, ...]:
         """Also request the server's extensions (RFC 8308 section 2.1)."""
@@ -150,8 +150,8 @@ class NodeTransport(Client):
         for compressions in theirs[6:8]:
             _check("compressions", "Compression", self.supportedCompressions, compressions)
 
-    def mistrust(self, host_key: bytes) -> PeerError | None:
-        """See `Client.mistrust`; later key exchanges must use the same key."""
+    def host_key_error(self, host_key: bytes) -> PeerError | None:
+        """See `Client.host_key_error`; later key exchanges must use the same key."""
         if self.host_key is None:
             try:
                 self._host_keys.judge(self._node, host_key)
@@ -159,8 +159,8 @@ class NodeTransport(Client):
                 return refused
         return None
 
-    def proves(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
-        """See `Client.proves`; with the negotiated signature algorithm."""
+    def verify_signature(self, host_key: bytes, signature: bytes, exchange_hash: bytes) -> bool:
+        """See `Client.verify_signature`; with the negotiated signature algorithm."""
         return verify(self.keyAlg, host_key, signature, exchange_hash)
 
     def dispatchMessage(self, messageNum: int, payload: bytes) -> None:
@@ -188,14 +188,14 @@ class NodeTransport(Client):
 
     def go_on(self) -> None:
         """Start channels and probes after the login; subclasses may override this."""
-        self.let_in()
-        self.met(self._asked_at)
+        self.start_connection()
+        self.start_keepalives(self._asked_at)
 
     def close(self, text: str) -> None:
         """Close after the queued data is sent; *text* is for our own log."""
         self.fail(NodeLeft(text), DISCONNECT_BY_APPLICATION)
 
-    def _too_slow(self) -> None:
+    def _handshake_timed_out(self) -> None:
         self.fail(HandshakeTimeout(f"i/o timeout: no SSH session within {self.limits.handshake:g} s"))
 
     def drain(self) -> None:

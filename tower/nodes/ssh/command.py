@@ -74,7 +74,7 @@ class _CommandTransport(NodeTransport):
         """See `NodeTransport.go_on`."""
         self.authenticated()
         self.setService(self.sessions)
-        self.greeted()
+        self.handshake_done()
 
 
 class _Command(SSHChannel):

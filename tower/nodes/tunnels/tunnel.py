@@ -20,8 +20,8 @@ from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import TransportLimits
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.conch.tunnel.tunnel import SSHTunnel
-from tower.conch.tunnel.unframed import UNFRAMED
 from tower.errors import StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.budget import Budget

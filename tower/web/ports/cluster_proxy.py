@@ -1,9 +1,8 @@
-"""Ports that belong to one cluster each, and follow it.
+"""One port per cluster, opened and closed as clusters are added, changed and removed.
 
-`ClusterProxy` is Twisted's ``TCPServer`` with a `Gateway` behind it whose router knows one cluster only.
-`ClusterProxies` keeps one for each cluster that is to have one, opens and closes it as the cluster comes,
-changes and goes, and says so in a condition.  Which port that is, and what is behind it, is for `PortPolicy` to
-say: `KubernetesPorts` here, `tower.web.ports.kubesphere_port.KubeSpherePorts` beside it.
+`ClusterProxy` is a Twisted ``TCPServer`` whose `Gateway` serves one cluster.  `ClusterProxies` keeps one per
+cluster and reports its state in a condition of the cluster.  A `PortPolicy` decides number and kind of the
+port: `KubernetesPorts` here, and `tower.web.ports.kubesphere_port.KubeSpherePorts`.
 """
 
 from __future__ import annotations
@@ -14,35 +13,36 @@ from typing import Any, Protocol
 from attrs import field, frozen
 from twisted.application.internet import TCPServer
 from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from tower.clusters import Cluster, Clusters, ConditionStatus
 from tower.errors import NotFound
-from tower.net.listening import ConnectionFactory
+from tower.net.listening import ConnectionFactory, ConnectionReactor
+from tower.store.records import Watch
 from tower.web.gateway.gateway import Gateway
 
-#: The condition that says whether a cluster's port is open.
+#: The condition that reports whether a cluster's port is open.
 PORT_OPEN = "KubernetesAPIServerPortOpen"
 
 
 @frozen
 class PortSpec:
-    """A port that is to be open, and how.  One that differs in anything is another one.
+    """A port to open.  A cluster's port is reopened when any of these changes.
 
     :ivar number: the port.
-    :ivar reactor: a `tower.net.listening.ConnectionReactor`.
+    :ivar reactor: listens, with or without TLS.
     :ivar gateway: makes the gateway for a cluster.
-    :ivar reason: of the condition, in one word.
+    :ivar reason: of the condition, one word.
     :ivar message: of the condition.
-    :ivar warning: what the log has to say when it opens, if anything.
+    :ivar warning: logged when the port opens, if not empty.
     """
 
     number: int
     host: str
-    reactor: Any = field(repr=False)
+    reactor: ConnectionReactor = field(repr=False)
     gateway: Callable[[str], Gateway] = field(repr=False)
     reason: str
     message: str
@@ -51,54 +51,55 @@ class PortSpec:
 
 @frozen
 class PortClosed:
-    """Why no port is to be open.
+    """The reason why a cluster has no port.
 
-    :ivar is_news: whether that is worth a condition; else only one that says otherwise is corrected.
+    :ivar always_report: set the condition; otherwise only a condition that exists already is updated.
     """
 
     reason: str
     message: str
-    is_news: bool = False
+    always_report: bool = False
 
 
 class PortPolicy(Protocol):
-    """What is needed of a kind of ports.
+    """Decides the ports of one kind.
 
-    :ivar condition: the type of the condition that tells about them.
+    :ivar condition: the type of the condition that reports them.
     """
 
     condition: str
 
-    def of(self, cluster: Cluster) -> PortSpec | PortClosed:
-        """Return which port *cluster* is to have now."""
+    def port_of(self, cluster: Cluster) -> PortSpec | PortClosed:
+        """Return the current port of *cluster*."""
 
 
 @frozen
 class OpenPorts:
-    """``--v1-open-ports``: how ports are open to everybody, as all of KubeSphere Tower's were.
+    """Ports without required authentication (``--v1-open-ports``), as all of KubeSphere Tower's were.
 
-    :ivar applies: says whether a cluster's is; see `ClusterProxies.resettle`.
-    :ivar reactor: a `tower.net.listening.ConnectionReactor` whose TLS asks for no client certificate.
-    :ivar gateway: makes the gateway for a cluster, with an `tower.web.ports.router.OpenClusterPort`.
+    :ivar applies: returns whether a cluster's port is one; after a change call `ClusterProxies.recheck`.
+    :ivar reactor: its TLS does not request client certificates.
+    :ivar gateway: makes the gateway for a cluster, with a `tower.web.ports.router.OpenClusterPort`.
     """
 
     applies: Callable[[str], bool]
-    reactor: Any
+    reactor: ConnectionReactor
     gateway: Callable[[str], Gateway]
 
 
 class KubernetesPorts:
-    """The ports for the clusters' API servers.
+    """The ports of the clusters' API servers; a `PortPolicy`.
 
-    :param reactor: a `tower.net.listening.ConnectionReactor` with the front door's TLS.
+    :param reactor: has the front door's TLS.
     :param gateway: makes the gateway for a cluster.
+    :param opened: ports without authentication; None: all ports authenticate.
     """
 
     condition = PORT_OPEN
 
     def __init__(
         self,
-        reactor: Any,
+        reactor: ConnectionReactor,
         clusters: Clusters,
         host: str,
         gateway: Callable[[str], Gateway],
@@ -110,20 +111,20 @@ class KubernetesPorts:
         self._gateway = gateway
         self._opened = opened
 
-    def of(self, cluster: Cluster) -> PortSpec | PortClosed:
-        """See `PortPolicy.of`."""
+    def port_of(self, cluster: Cluster) -> PortSpec | PortClosed:
+        """See `PortPolicy.port_of`."""
         port = self._clusters.listening_port(cluster)
         if port is None and not cluster.enabled:
-            return PortClosed("ClusterDisabled", "The port is closed, as the cluster is disabled.")
+            return PortClosed("ClusterDisabled", "The port is closed because the cluster is disabled.")
         if port is None:
-            return PortClosed("Off", "Clusters have no ports of their own (--cluster-ports none).")
+            return PortClosed("Off", "Cluster ports are off (--cluster-ports none).")
         opened = self._opened
         if opened is None or not opened.applies(cluster.name):
             message = f"The cluster is served on port {port}."
             return PortSpec(port, self._host, self._reactor, self._gateway, "PortOpen", message)
         text = (
-            f"port {port} is open to everybody (--v1-open-ports): who shows no token of Tower's there "
-            "is asked nothing and acts with the rights of the cluster's agent"
+            f"port {port} does not require authentication (--v1-open-ports): requests without a token "
+            "from Tower act with the rights of the cluster's agent"
         )
         message = f"{text[0].upper()}{text[1:]}."
         return PortSpec(port, self._host, opened.reactor, opened.gateway, "OpenToEverybody", message, text)
@@ -132,21 +133,22 @@ class KubernetesPorts:
 class ClusterProxy(TCPServer):
     """The port of one cluster.
 
-    :ivar door: what it was opened as.
-    :ivar closed: fires when nothing listens there any more; there once it was stopped.
+    :ivar grace: how long requests may continue after the port is closed, s.
+    :ivar closed: fires when the port is free again.
     """
 
-    def __init__(self, door: PortSpec, gateway: Gateway) -> None:
+    def __init__(self, spec: PortSpec, gateway: Gateway) -> None:
         factory = ConnectionFactory(gateway.accept)
-        super().__init__(door.number, factory, interface=door.host, reactor=door.reactor)  # type: ignore[no-untyped-call]
-        self.door = door
+        super().__init__(spec.number, factory, interface=spec.host, reactor=spec.reactor)  # type: ignore[no-untyped-call]
+        self.spec = spec
         self.gateway = gateway
+        self.grace = 0.0
         self.closed: Deferred[None] = Deferred()
 
     def stopService(self) -> Deferred[Any]:
-        """Close the port, and its connections at once; fires when they are closed."""
+        """Close the port, and its connections within `grace`; fires when they are closed."""
         closing = super().stopService()  # type: ignore[no-untyped-call]
-        return DeferredList([Deferred.fromCoroutine(self._wait(closing)), self.gateway.stop(0)])
+        return DeferredList([Deferred.fromCoroutine(self._wait(closing)), self.gateway.stop(self.grace)])
 
     async def _wait(self, closing: Deferred[Any] | None) -> None:
         try:
@@ -157,58 +159,73 @@ class ClusterProxy(TCPServer):
 
 
 class ClusterProxies(MultiService):
-    """Opens and closes the clusters' ports of one kind as the clusters come, change and go."""
+    """The clusters' ports of one kind."""
 
     _log = Logger()
 
-    def __init__(self, clusters: Clusters, doors: PortPolicy) -> None:
+    def __init__(self, clusters: Clusters, policy: PortPolicy) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._clusters = clusters
-        self._doors = doors
+        self._policy = policy
         self._proxies: dict[str, ClusterProxy] = {}
         self._closing: set[str] = set()
-        self._watch: Any = None
+        self._watch: Watch | None = None
+        self._draining = False
 
     def startService(self) -> None:
-        """Open the ports of the clusters that are there, and follow the changes."""
+        """Open the ports of all clusters, and follow changes of the clusters."""
         super().startService()  # type: ignore[no-untyped-call]
         self._watch = self._clusters.watch(
-            lambda event, cluster: self._settle(cluster, gone=event == "DELETED")
+            lambda event, cluster: self._reconcile(cluster, removed=event == "DELETED")
         )
         self.retry()
 
     def stopService(self) -> Deferred[Any]:
-        """Close all ports."""
+        """Close all ports and their connections."""
         if self._watch is not None:
             self._watch.stop()
         self._proxies.clear()
         stopped: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
         return stopped
 
-    def retry(self) -> None:
-        """Try again to open what could not be opened; to be called now and then."""
-        for cluster in self._clusters.list():
-            self._settle(cluster)
+    def drain(self, grace: float) -> Deferred[Any]:
+        """Close all ports for good; requests under way may finish within *grace* s.
 
-    def resettle(self, name: str) -> None:
-        """Look again which port a cluster is to have, as something beside its record has changed."""
+        The result fires when all connections are closed.  Keep calling `sweep` until then.
+        """
+        self._draining = True
+        closing = []
+        for proxy in self._proxies.values():
+            proxy.grace = grace
+            closing.append(maybeDeferred(proxy.disownServiceParent))
+        return DeferredList(closing)
+
+    def retry(self) -> None:
+        """Open the ports that could not be opened before; to be called periodically."""
+        for cluster in self._clusters.list():
+            self._reconcile(cluster)
+
+    def recheck(self, name: str) -> None:
+        """Ask the policy again, after a change outside of the cluster's record."""
         cluster = self._clusters.get(name)
         if cluster is not None and self.running:
-            self._settle(cluster)
+            self._reconcile(cluster)
 
     def sweep(self) -> None:
-        """Keep the gateways' deadlines; to be called once a second."""
+        """Enforce the gateways' deadlines; to be called once a second."""
         for proxy in self._proxies.values():
             proxy.gateway.sweep()
 
-    def _settle(self, cluster: Cluster, *, gone: bool = False) -> None:
-        wanted = None if gone else self._doors.of(cluster)
+    def _reconcile(self, cluster: Cluster, *, removed: bool = False) -> None:
+        if self._draining:
+            return
+        wanted = None if removed else self._policy.port_of(cluster)
         proxy = self._proxies.get(cluster.name)
-        if proxy is not None and proxy.door != wanted:
+        if proxy is not None and proxy.spec != wanted:
             self._close(proxy, cluster.name)
         if isinstance(wanted, PortClosed):
-            if wanted.is_news or cluster.condition(self._doors.condition) is not None:
-                self._note(cluster, "False", wanted.reason, wanted.message)
+            if wanted.always_report or cluster.condition(self._policy.condition) is not None:
+                self._report(cluster, "False", wanted.reason, wanted.message)
         elif wanted is not None and cluster.name not in self._proxies and cluster.name not in self._closing:
             self._open(cluster, wanted)
 
@@ -221,15 +238,15 @@ class ClusterProxies(MultiService):
         proxy.closed.addCallback(self._closed, name)
 
     def _closed(self, _result: None, name: str) -> None:
-        """Open what was to be opened in the meantime: only now is the port free."""
+        """Open the cluster's next port, which had to wait until this one was free."""
         self._closing.discard(name)
-        self.resettle(name)
+        self.recheck(name)
 
     def _not_closed(self, failure: Failure, name: str) -> None:
-        self._log.failure("cannot close the port of {cluster}", failure, cluster=name)
+        self._log.failure("cannot close the port of cluster {cluster}", failure, cluster=name)
 
-    def _open(self, cluster: Cluster, door: PortSpec) -> None:
-        proxy = ClusterProxy(door, door.gateway(cluster.name))
+    def _open(self, cluster: Cluster, spec: PortSpec) -> None:
+        proxy = ClusterProxy(spec, spec.gateway(cluster.name))
         try:
             proxy.setServiceParent(self)  # type: ignore[no-untyped-call]
         except CannotListenError as e:
@@ -237,30 +254,26 @@ class ClusterProxies(MultiService):
             self.services.remove(proxy)
             reason = e.socketError.strerror or str(e.socketError)
             self._log.error(
-                "cannot open port {port} of {cluster}: {reason}",
-                port=door.number,
+                "cannot open port {port} of cluster {cluster}: {reason}",
+                port=spec.number,
                 cluster=cluster.name,
                 reason=reason,
             )
-            self._note(
-                cluster,
-                "False",
-                "PortUnavailable",
-                f"Port {door.number} cannot be opened: {reason}; trying again.",
-            )
+            message = f"Port {spec.number} cannot be opened: {reason}; retrying."
+            self._report(cluster, "False", "PortUnavailable", message)
             return
         self._proxies[cluster.name] = proxy
-        if door.warning:
-            self._log.warn("cluster {cluster}: {text}", cluster=cluster.name, text=door.warning)
-        self._note(cluster, "True", door.reason, door.message)
+        if spec.warning:
+            self._log.warn("cluster {cluster}: {text}", cluster=cluster.name, text=spec.warning)
+        self._report(cluster, "True", spec.reason, spec.message)
 
-    def _note(self, cluster: Cluster, status: ConditionStatus, reason: str, message: str) -> None:
-        kind = self._doors.condition
+    def _report(self, cluster: Cluster, status: ConditionStatus, reason: str, message: str) -> None:
+        kind = self._policy.condition
         known = cluster.condition(kind)
         if known is None or (known.status, known.message) != (status, message):
-            noting = self._clusters.set_condition(cluster.name, kind, status, reason, message)
-            noting.addErrback(self._not_noted, cluster.name)
+            writing = self._clusters.set_condition(cluster.name, kind, status, reason, message)
+            writing.addErrback(self._not_reported, cluster.name)
 
-    def _not_noted(self, failure: Failure, name: str) -> None:
-        if not failure.check(NotFound):  # removed in between
-            self._log.failure("cannot write the condition of {cluster}", failure, cluster=name)
+    def _not_reported(self, failure: Failure, name: str) -> None:
+        if not failure.check(NotFound):  # removed meanwhile
+            self._log.failure("cannot write the port condition of cluster {cluster}", failure, cluster=name)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.realcluster.lib.cluster import LIBC, STOP_TIMEOUT, Cluster
+from .cluster import LIBC, STOP_TIMEOUT, Cluster
 
 POLL = 0.2  # seconds between looks at the parts
 PR_SET_CHILD_SUBREAPER = 36
@@ -65,7 +65,7 @@ def start_time(pid: int) -> str:
 
 
 def record(directory: Path) -> None:
-    """Note this process as the one to end in order to take down the clusters in `directory`."""
+    """Record this process as the one to end in order to take down the clusters in `directory`."""
     note = {"pid": os.getpid(), "started": start_time(os.getpid())}
     (directory / "supervisor.json").write_text(json.dumps(note))
 

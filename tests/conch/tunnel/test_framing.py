@@ -1,10 +1,10 @@
-"""Tests of `tower.conch.tunnel.unframed`."""
+"""Tests of `tower.conch.tunnel.framing`."""
 
 from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.conch.tunnel.unframed import UNFRAMED
+from tower.conch.tunnel.framing import UNFRAMED
 from tower.websocket.frames import CLOSE
 
 
