@@ -175,7 +175,7 @@ class NodeReviewTests(SynchronousTestCase):
         asking = self.review(JANE)
         assert asking is not None
         error = self.failureResultOf(asking, ClusterUnreachable).value
-        self.assertIn("cluster beta did not say whether jane may use kubelets: ", str(error))
+        self.assertIn("cluster beta did not answer whether jane may use kubelets: ", str(error))
         self.api.answer = {"status": {"allowed": True}}
         self.ask()
 

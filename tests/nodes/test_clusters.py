@@ -356,7 +356,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.look()
         self.assertEqual(
             self.said("MemberCredential"),
-            ("True", "Usable", "The credential for the API server can be used."),
+            ("True", "Usable", "The credential for the API server is usable."),
         )
 
     def test_cannot_be_put_together(self) -> None:
@@ -423,7 +423,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.look()
         status, reason, message = self.said("NodesSynced") or ("", "", "")
         self.assertEqual((status, reason), ("True", "Synced"))
-        self.assertIn(f"the last time did not: {nodes}: No such file", message)
+        self.assertIn(f"but a recent one succeeded: {nodes}: No such file", message)
 
     def test_health(self) -> None:
         """Nodes that nobody could list for ten minutes fail the health check; the condition says why."""

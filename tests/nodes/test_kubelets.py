@@ -170,7 +170,7 @@ class OpenTests(KubeletsCase):
         error = self.refused(self.open("n1", self.kubelet(name="n2")))
         self.assertEqual(error.code, "tls")
         self.assertIn("mismatch", str(error))
-        self.assertIn("list the node by a name that the certificate is for", str(error))
+        self.assertIn("list the node by a name in its certificate", str(error))
 
     def test_not_trusted(self) -> None:
         """Nor is one that nobody vouches for; the error says how to name who does."""
@@ -209,7 +209,7 @@ class OpenTests(KubeletsCase):
     def test_no_credential(self) -> None:
         """Without a credential there is no way."""
         self.access = NO_WAY
-        self.assertIn("no credential", str(self.refused(self.make().open("n1"))))
+        self.assertIn("no usable credential", str(self.refused(self.make().open("n1"))))
 
     def test_replaced(self) -> None:
         """Streams that were opened with an earlier credential take no new requests."""

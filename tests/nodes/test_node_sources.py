@@ -170,7 +170,7 @@ class APINodesTests(ListingCase):
         for name in ("", "\x1b[31m", "a b", "n" * 254):
             api = FakeAPI(node_object(name, ("ExternalIP", "192.0.2.1")))
             self.assertIn(
-                "is no name of a node",
+                "is not a valid name of a node",
                 self.why_not(api_nodes(cast(APIClient, api), EXTERNAL_ONLY, clock=Clock())),
             )
         api = FakeAPI(node_object("n1", ("ExternalIP", "\x1b[31m"), ("ExternalIP", "192.0.2.1")))
@@ -183,7 +183,7 @@ class APINodesTests(ListingCase):
         strange.append({"metadata": {"name": "n"}, "status": 1})
         for item in strange:
             self.assertIn(
-                "are no nodes",
+                "contains something other than nodes",
                 self.why_not(api_nodes(cast(APIClient, FakeAPI(item)), EXTERNAL_ONLY, clock=Clock())),
                 repr(item),
             )
@@ -264,8 +264,8 @@ class ParseNodesTests(SynchronousTestCase):
             error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n\n{word}\n", "/etc/nodes")
             self.assertEqual(
                 str(error),
-                "/etc/nodes:3: word 1 is no name and no address: a line is HOST, HOST:PORT or "
-                "[IPV6]:PORT, and behind it other names of that node",
+                "/etc/nodes:3: word 1 is neither a name nor an address: a line is HOST, HOST:PORT or "
+                "[IPV6]:PORT, then other names of that node",
             )
 
     def test_something_else(self) -> None:
@@ -284,7 +284,7 @@ class ParseNodesTests(SynchronousTestCase):
             ("h1:22,h2:22\n", 1),
         ):
             error = self.assertRaises(ListingFailed, parse_nodes, text, "/etc/nodes")
-            self.assertIn(f"/etc/nodes:1: word {number} is no name", str(error))
+            self.assertIn(f"/etc/nodes:1: word {number} is neither a name", str(error))
 
     def test_names(self) -> None:
         """Names may be of any alphabet, and of digits behind the first."""
@@ -298,7 +298,7 @@ class ParseNodesTests(SynchronousTestCase):
             for line in (word, f"h1 {word}"):
                 error = self.assertRaises(ListingFailed, parse_nodes, f"h0\n{line}\n", "/etc/nodes")
                 self.assertIn("/etc/nodes:2: ", str(error))
-                self.assertIn("is no name and no address", str(error))
+                self.assertIn("is neither a name nor an address", str(error))
                 self.assertTrue(str(error).isprintable())
 
 
@@ -332,12 +332,12 @@ class FileNodesTests(TestCase):
     async def test_empty(self) -> None:
         """A file that is empty, for it is just being written, does not either."""
         self.path.write_text("# nothing yet\n")
-        self.assertIn(f"{self.path}: there is no node in it", await self.why_not())
+        self.assertIn(f"{self.path}: it lists no node", await self.why_not())
 
     async def test_too_long(self) -> None:
         """What is no list of nodes is not read to its end."""
         self.path.write_bytes(b"#" * (FILE_LIMIT + 1))
-        self.assertIn("it is longer than", await self.why_not())
+        self.assertIn("larger than", await self.why_not())
 
     async def test_no_text(self) -> None:
         """Bytes that are no text are told with their line."""

@@ -341,7 +341,7 @@ class RunTests(Logged):
     def test_dial_before_run(self) -> None:
         """Nobody was dialled yet, which is another thing."""
         failure = self.failureResultOf(self.tunneler.dial("b", 1), ClusterUnreachable)
-        self.assertIn("does not run yet", str(failure.value))
+        self.assertIn("was not started", str(failure.value))
 
 
 class UserTests(Logged):

@@ -467,7 +467,7 @@ class HealthTests(ListCase):
         self.assertEqual(self.tunnels.trouble, "")
         self.clock.advance(HEALTH_PERIOD / 2)
         self.health.answer("it answered 503")
-        text = "None of the open SSH tunnels (2) is well.  Node a: it answered 500"
+        text = "None of the open SSH tunnels (2) works.  Node a: it answered 500"
         self.assertEqual(self.tunnels.trouble, text)
         self.tunnels.check()
         self.health.answer()

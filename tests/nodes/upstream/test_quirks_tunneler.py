@@ -76,7 +76,7 @@ class QuirkTests(TunnelerCase):
     def test_quirk_7_dial_before_run(self) -> None:
         """It fails with a text that says so."""
         failure = self.failureResultOf(self.tunneler.dial("a", 1), ClusterUnreachable)
-        self.assertEqual(str(failure.value), "The SSH tunneler does not run yet: no node was dialled so far.")
+        self.assertEqual(str(failure.value), "The SSH tunneler was not started: no node was dialed yet.")
 
 
 class HealthQuirkTests(SynchronousTestCase):
