@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budg
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
-from tower.nodes.cluster import NodeServices
+from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
@@ -196,21 +197,20 @@ class Proxy(MultiService):
         files.prepare(
             state.path, *(Path(options[name]) for name in ("secrets-key-file", "ca-key") if options[name])
         )
-        nodes = NodeClusters(
-            NodeServices(
-                reactor,
-                sockets,
-                acceptor.wheel,
-                store,
-                tunnels,
-                member_credentials,
-                budget,
-                epoch,
-                keepalive,
-                files,
-            ),
-            clusters,
+        create = partial(
+            NodeCluster,
+            reactor=reactor,
+            poller=sockets,
+            clock=acceptor.wheel,
+            store=store,
+            tunnels=tunnels,
+            credentials=member_credentials,
+            budget=budget,
+            epoch=epoch,
+            keepalive=keepalive,
+            files=files,
         )
+        nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
         # Authentication, audit, Tower's API
         authenticator = Authenticator(credentials, day)
@@ -319,8 +319,8 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, cluster_ports.retry),
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, REPORT_PERIOD, nodes.look),
-            periodic(reactor, CREDENTIAL_PERIOD, nodes.try_credentials),
+            periodic(reactor, REPORT_PERIOD, nodes.report),
+            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
