@@ -13,7 +13,7 @@ from tower.net.budget import Budget, UnauthenticatedBudget
 if TYPE_CHECKING:
     from tower.web.gateway.user_session import UserConnection
 
-#: What a connection may keep without borrowing, B.
+#: Bytes that a connection may keep without borrowing, B.
 ALLOWANCE = 4 * 1024
 
 
