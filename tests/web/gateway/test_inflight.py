@@ -95,7 +95,7 @@ class AuthenticationTests(SynchronousTestCase):
     """Authentication."""
 
     def test_7_3_13_who_shows_what(self) -> None:
-        """A bad token is 401, even if upstream allows anonymous users; a valid certificate comes before it."""
+        """A bad token is 401, even if upstream allows anonymous users; a valid certificate comes first."""
         issues = Issues()
         issues.put(b"certificate", issue("jane"))
         authenticator = issues.authenticator(Clock())

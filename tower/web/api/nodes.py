@@ -144,7 +144,7 @@ def _host_key(cluster: Cluster, pin: Pin) -> Object:
         "apiVersion": API_VERSION,
         "kind": "HostKey",
         "metadata": {"name": pin.name},
-        "spec": {"cluster": cluster.name, "address": pin.address, "hostKey": pin.describe_key},
+        "spec": {"cluster": cluster.name, "address": pin.address, "hostKey": pin.described},
     }
 
 

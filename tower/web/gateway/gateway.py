@@ -36,7 +36,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from tower.kube.status import StatusError
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.net.connection import Connection
 from tower.reactor.log_batch import Summary
 from tower.web.gateway.channel_pool import ChannelPool
@@ -92,7 +92,7 @@ class SharedLimits:
     :ivar rejections: summarizes the log lines that such connections cause.
     """
 
-    unproven: StrangersBudget
+    unproven: UnauthenticatedBudget
     round_robin: RoundRobin
     rejections: Summary
 
@@ -103,7 +103,7 @@ class SharedLimits:
         :param unproven: memory for all connections without a valid credential together, B.
         """
         log = Logger(namespace="tower.web.gateway.request.Request")
-        return cls(StrangersBudget(unproven, clock.seconds), RoundRobin(clock), Summary(clock, log))
+        return cls(UnauthenticatedBudget(unproven, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 
 class Gateway:
