@@ -32,7 +32,7 @@ class InFlightTests(SynchronousTestCase):
         inflight.enter("alpha")
         for name in ("alpha", "beta"):
             inflight.leave(name)
-        self.assertEqual(inflight._counts, {})
+        self.assertEqual(inflight.counts, {})
 
 
 class LimitedTests(SynchronousTestCase):
@@ -77,7 +77,7 @@ class LimitedTests(SynchronousTestCase):
             ),
         ):
             self.assertEqual(self.ask(target, *fields).taken(), b"")
-        self.assertEqual(self.inflight._counts, {"alpha": LIMIT})
+        self.assertEqual(self.inflight.counts, {"alpha": LIMIT})
 
     def test_every_end_frees_a_place(self) -> None:
         """A request is not counted after its answer, a disconnect, or the loss of its cluster."""
@@ -88,7 +88,7 @@ class LimitedTests(SynchronousTestCase):
         pipes[2].deliver(b"nonsense\r\n\r\n")
         self.assertTrue(answered.taken().startswith(b"HTTP/1.1 200 "))
         self.assertTrue(broken.taken().startswith(b"HTTP/1.1 502 "))
-        self.assertEqual(self.inflight._counts, {})
+        self.assertEqual(self.inflight.counts, {})
 
 
 class AuthenticationTests(SynchronousTestCase):

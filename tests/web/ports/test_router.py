@@ -15,7 +15,8 @@ from tower.errors import TowerError, Unauthorized
 from tower.kube.status import StatusError, refusal_of
 from tower.web.access.authentication import ANONYMOUS
 from tower.web.outcome import HandOver, RawStream, Relay, Response
-from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort, PlainPort
+from tower.web.ports.plain_port import PlainPort
+from tower.web.ports.router import ClusterPort, FrontDoor, OpenClusterPort
 
 PIPE = FakePipe()
 API = Response(200, b"the API")
