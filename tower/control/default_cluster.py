@@ -7,6 +7,7 @@ import re
 from attrs import evolve
 from twisted.logger import Logger
 
+from tower.cloud.registry import init_cloud_provider
 from tower.clusters import Clusters
 from tower.clusters.cluster import Cluster
 from tower.clusters.member_credentials import check_access
@@ -21,12 +22,16 @@ _log = Logger()
 
 
 def read_access(given: DefaultCluster) -> KubeAccess | None:
-    """Return what its kubeconfig says, having looked at all the rest, too; for the start of the program.
+    """Check the options of the cluster, with its files; return the access of its kubeconfig.
 
-    :raise ConfigurationError: something cannot work; the text names the option, and its file or value.
+    :raise ConfigurationError: an option or a file is invalid; the text names it.
     """
+    spec = given.spec
     try:
-        check_spec(given.spec)
+        check_spec(spec)
+        if spec.cloud_provider:
+            # Made only to check its configuration: the nodes' room makes the one that is used.
+            init_cloud_provider(spec.cloud_provider, spec.cloud_config)
         if given.kubeconfig is None:
             return None
         access = load_kubeconfig(given.kubeconfig)
