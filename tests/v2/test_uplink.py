@@ -39,7 +39,7 @@ class FakeDialer:
 
 
 class FakeDialling:
-    """Notes what becomes of the streams of one tunnel."""
+    """Records the streams of one tunnel."""
 
     stopped = False
 
@@ -47,7 +47,7 @@ class FakeDialling:
         """Nothing comes here."""
 
     def stop(self) -> None:
-        """Note it."""
+        """Record it."""
         self.stopped = True
 
 
@@ -64,15 +64,15 @@ class FakeOutgoing:
 
 class HostKeysTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a state directory."""
+        """Create a state directory."""
         self.state = StateDir(Path(self.mktemp()))
 
     def test_given(self) -> None:
-        """What the join line says is pinned."""
+        """The keys of the join command are pinned."""
         self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER})
 
     def test_learnt(self) -> None:
-        """What the proxy announced is pinned besides, after a restart too."""
+        """Keys that the proxy announced are pinned too, also after a restart."""
         keys = KnownProxies(self.state, [OTHER])
         keys.learn([HOST_KEY.fingerprint, AGENT_KEY.fingerprint])
         everything = {OTHER, HOST_KEY.fingerprint, AGENT_KEY.fingerprint}
@@ -93,7 +93,7 @@ class HostKeysTests(SynchronousTestCase):
         self.assertEqual(KnownProxies(self.state, [AGENT_KEY.fingerprint]).pinned, {AGENT_KEY.fingerprint})
 
     def test_damaged(self) -> None:
-        """A damaged file is no reason not to start, and pins nothing."""
+        """With a damaged file the agent starts, and pins nothing of it."""
         keys = KnownProxies(self.state, [OTHER])
         keys.learn([HOST_KEY.fingerprint])
         (path,) = self.state.path.glob("host-keys*")
@@ -109,7 +109,7 @@ class HostKeysTests(SynchronousTestCase):
             self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER}, content)
 
     def test_nonsense(self) -> None:
-        """An announcement that is no fingerprint is not kept."""
+        """An announcement that is not a fingerprint is not stored."""
         keys = KnownProxies(self.state, [OTHER])
         keys.learn(["SHA256:x"])
         self.assertEqual(keys.pinned, {OTHER})
@@ -117,7 +117,7 @@ class HostKeysTests(SynchronousTestCase):
 
 class UplinkTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have both ends of a tunnel in memory."""
+        """Create both ends of a tunnel in memory."""
         self.clock = Clock()
         self.gate = Gate()
         self.gate.enrolled.add(("alpha", AGENT_KEY.fingerprint))
@@ -142,7 +142,7 @@ class UplinkTests(SynchronousTestCase):
         return self.uplink.connect()
 
     def proxy(self, *keys: KeyPair) -> Deferred[AgentPeer]:
-        """Have the proxy's end run until nothing more is said."""
+        """Run the proxy's end until no more messages are sent."""
         self.dialer.result = succeed((self.near, b""))
         ssh = ServerTransport(self.clock, keys or [HOST_KEY], self.gate)
         tunnel = SSHTunnel(
@@ -173,7 +173,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_up(self) -> None:
-        """An enrolled agent gets a tunnel, says hello, and learns the proxy's keys."""
+        """An enrolled agent gets a tunnel, sends its hello, and learns the proxy's keys."""
         ready = self.proxy(HOST_KEY, AGENT_KEY)
         connected = self.connect()
         self.pump()
@@ -208,7 +208,7 @@ class UplinkTests(SynchronousTestCase):
         return text
 
     def test_not_enrolled(self) -> None:
-        """Without key and token the text says what to do."""
+        """Without key and token the text names the cure."""
         self.gate.enrolled.clear()
         self.proxy()
         self.assertIn("token", self.refused(self.connect(), AgentRefused))
@@ -227,7 +227,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_old_proxy(self) -> None:
-        """A server without tower-v2 is not spoken to in another protocol; the way to that is told."""
+        """With a server without tower-v2 the agent never falls back; the text names the option."""
         self.dialer.result = fail(NotSpoken("answered with HTTP status 404"))
         text = str(self.failureResultOf(self.connect("t0ken"), NotSpoken).value)
         self.assertIn("404", text)
