@@ -204,6 +204,18 @@ class CheckTests(SynchronousTestCase):
         check_spec(evolve(SPEC, nodes=()))
         check_spec(evolve(SPEC, nodes=(), nodes_file="/f"))
 
+    def test_list_of_the_api(self) -> None:
+        """A cloud may install keys at nodes that the API lists, and the record keeps that."""
+        spec = check_spec(evolve(SPEC, nodes=(), nodes_from_api=True, cloud_provider="fake"))
+        self.assertEqual(from_record(to_record(spec)), spec)
+        self.assertIs(to_object(spec)["nodesFromAPI"], True)
+        self.assertNotIn("nodesFromAPI", to_object(SPEC))
+        self.assertIn("nodesFromAPI: spec.connection.ssh.nodes ", self.refusal(nodes_from_api=True))
+        self.assertIn(
+            "nodesFromAPI: spec.connection.ssh.nodesFile ",
+            self.refusal(nodes=(), nodes_file="/f", nodes_from_api=True, cloud_provider="fake"),
+        )
+
     def test_cloud(self) -> None:
         """A provider that there is, and a configuration only for one."""
         self.assertIn("is for spec.connection.ssh.cloudProvider", self.refusal(cloud_config="/f"))

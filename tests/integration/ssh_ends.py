@@ -1,6 +1,6 @@
 """Tower's ends of SSH on bare loopback connections, for peers that know nothing of Tower.
 
-Such a peer sends no hello, so these ends open their tunnel as soon as the peer is authenticated.  Everything
+Such a peer does not send a hello, so these ends open their tunnel as soon as the peer is authenticated.  All
 else is what proxy and agent run: the same transports, the same fast path.
 """
 

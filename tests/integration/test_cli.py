@@ -1,4 +1,4 @@
-"""What cannot work says so in one line and exits 1; the commands people type, without a member cluster."""
+"""Invalid starts fail with one line and exit code 1; the `tower` commands, without a member cluster."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ class WrongOptionTests(SynchronousTestCase):
         return lines[0]
 
     def test_taken_port(self) -> None:
-        """A port that somebody else listens on is named with its option."""
+        """A port that another process listens on is named with its option."""
         with socket.create_server((LOOPBACK, 0)) as taken:
             port = str(taken.getsockname()[1])
             self.refusal(self.proxy(f"--port={port}"), "--port", port)
             self.refusal(self.proxy(f"--secure-port={port}"), "--secure-port", port)
 
     def test_port_that_is_no_number(self) -> None:
-        """A port that is no number is named with its option."""
+        """A port that is not a number is named with its option."""
         for option in ("--port", "--secure-port"):
             self.refusal(self.proxy(f"{option}=xyz"), option, "xyz")
             self.refusal(self.proxy(f"{option}=70000"), option, "70000")
 
     def test_cluster_ports(self) -> None:
-        """A range that is none is named with its option."""
+        """An invalid range is named with its option."""
         self.refusal(self.proxy("--cluster-ports=7000-6000"), "--cluster-ports", "7000-6000")
 
     def test_duration(self) -> None:
-        """A duration that is none is named with its option."""
+        """An invalid duration is named with its option."""
         self.refusal(self.proxy("--keepalive=soon"), "--keepalive", "soon")
 
     def test_later_options(self) -> None:
@@ -89,9 +89,9 @@ class WrongOptionTests(SynchronousTestCase):
         self.refusal(self.proxy(f"--ca-cert={ca}", f"--ca-key={missing}"), str(self.folder))
 
     def test_forbidden_key(self) -> None:
-        """A key that this user may not read is named, not shown as a traceback."""
+        """A key that this user cannot read is named, without a traceback."""
         argv: list[str] = []
-        if os.geteuid() == 0:  # who reads everything, unless that is taken away
+        if os.geteuid() == 0:  # root reads everything, unless these capabilities are dropped
             argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
             if not shutil.which("setpriv") or run([*argv, "true"]).returncode:
                 self.skipTest("root cannot be kept from reading a file here")
@@ -195,7 +195,7 @@ class WrongOptionTests(SynchronousTestCase):
         agent.wait_until_ready()
 
     def test_agent_options(self) -> None:
-        """An agent without a name, a server or a fingerprint says which is missing."""
+        """An agent without a name, a server or a fingerprint names the missing option."""
         base = [script("twistd"), "-n", "--pidfile=", "tower-agent", f"--state-dir={self.folder / 'agent'}"]
         good = {
             "--name": "alpha",
@@ -213,7 +213,7 @@ class WrongOptionTests(SynchronousTestCase):
 
 
 def is_database(path: Path) -> bool:
-    """Say whether a file is an SQLite database."""
+    """Return whether a file is an SQLite database."""
     return path.is_file() and path.read_bytes()[:15] == b"SQLite format 3"
 
 
@@ -289,12 +289,12 @@ class CommandTests(harness.TowerTestCase):
         self.assertIn("alpha", self.tower.tower("cluster", "list"))
 
     def test_no_proxy(self) -> None:
-        """With no proxy running the command says where it looked."""
+        """Without a running proxy the command names the address that it tried."""
         self.tower.proxy.stop()
         self.assertIn(str(self.tower.secure_port), self.refusal("cluster", "list"))
 
     def test_state_survives(self) -> None:
-        """What was answered is there after kill -9."""
+        """The answered objects exist after kill -9."""
         self.tower.tower("cluster", "add", "alpha")
         port = self.tower.cluster_port("alpha")
         self.tower.proxy.kill()

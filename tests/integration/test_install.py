@@ -1,4 +1,4 @@
-"""What ``pip install`` gives to somebody who has no checkout."""
+"""Files that ``pip install`` gives to a user without a checkout."""
 
 from __future__ import annotations
 

@@ -24,8 +24,10 @@ from tower.clusters.ssh_spec import SSHSpec
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
 from tower.net.budget import Budget
+from tower.nodes import cluster as cluster_module
 from tower.nodes.cluster import NodeServices
 from tower.nodes.clusters import REPORT_PERIOD, NodeClusters
+from tower.nodes.node_sources import Lister, ListingFailed
 from tower.nodes.record_files import NodeFiles
 from tower.nodes.ssh.client_key import KeyUnusable
 from tower.reactor.timers import Wheel
@@ -215,6 +217,35 @@ class NodeClustersTests(SynchronousTestCase):
         self.assertIsNone(running._cloud.instances)
         self.assertIsNone(running.tunneler._install)
         self.assertEqual([node.address for node in running.status().nodes], ["192.0.2.9:22"])
+
+    def test_list_of_the_api(self) -> None:
+        """The API lists the nodes and the cloud installs the key; the cloud lists while no tunnel is up."""
+        answers: list[Any] = [ListingFailed("no tunnel"), ListingFailed("no route")]
+
+        def api_nodes(*_: object, **__: object) -> Lister:
+            async def listing() -> list[Node]:
+                answer = answers.pop(0)
+                if isinstance(answer, Exception):
+                    raise answer
+                return [answer]
+
+            return listing
+
+        self.patch(cluster_module, "api_nodes", api_nodes)
+        config = self.folder / "fake.conf"
+        config.write_text("[fake]\ninstance = n1 192.0.2.1:22\n")
+        self.add(nodes_file="", nodes_from_api=True, cloud_provider="fake", cloud_config=str(config))
+        running: Any = self.nodes.get("beta")
+        self.assertEqual([node.name for node in running.status().nodes], ["n1"])
+        self.assertIsNotNone(running.tunneler._install)
+        answers.append(Node("192.0.2.2", name="n2"))
+        self.clock.advance(15)
+        self.assertEqual([node.name for node in running.status().nodes], ["n2"])
+        self.patch(type(running.tunnels), "is_up", True)
+        answers.extend((ListingFailed("no tunnel"), ListingFailed("no route")))
+        self.clock.advance(15)
+        self.assertEqual([node.name for node in running.status().nodes], ["n2"])
+        self.assertEqual(running.status().last_error, "no tunnel; no route")
 
     def test_another_rule_for_host_keys(self) -> None:
         """Nodes that nobody vouched for are left when somebody does not; all others stay."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
@@ -13,6 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tower.control.proxy_options import Options
 from tower.options import OptionError
+from tower.reactor.interfaces import IReactor
+from tower.reactor.worker_thread import WorkerThread
 from tower.store.audit_file import RotatingFile, StandardOutput
 from tower.store.audit_log import (
     BATCH_DELAY,
@@ -69,7 +71,7 @@ class AuditLogTests(SynchronousTestCase):
         self.file = FakeFile()
         self.thread = FakeThread()
         self.work = self.thread.work
-        self.log = AuditLog(self.clock, self.thread, self.file, "audit.log")
+        self.log = AuditLog(self.clock, cast(WorkerThread, self.thread), self.file, "audit.log")
 
     def do(self) -> None:
         """Do the next piece of the thread's work."""
@@ -183,7 +185,7 @@ class OptionsTests(SynchronousTestCase):
         """Return what these options make."""
         options = Options({})
         options.parse(list(arguments))
-        return open_audit_log(options, Clock(), lambda: 0.0)
+        return open_audit_log(options, cast(IReactor, Clock()), lambda: 0.0)
 
     def test_none(self) -> None:
         """There is none unless a path is given."""

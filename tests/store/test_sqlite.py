@@ -188,7 +188,7 @@ class SQLiteStoreTests(TestCase):
             except StoreFailed as e:
                 failures += 1
                 self.assertIn(str(self.path), str(e))
-                self.assertIn("make room", str(e))
+                self.assertIn("free space", str(e))
                 self.assertIsNone(store.get("settings", str(number)))
         self.assertGreater(failures, 10)
         kept = dict(store.snapshot("settings"))

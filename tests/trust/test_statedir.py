@@ -80,7 +80,7 @@ class StateDirTests(SynchronousTestCase):
         first.lock()
         first.lock()
         error = str(self.assertRaises(ConfigurationError, second.lock))
-        self.assertIn("another Tower runs on it", error)
+        self.assertIn("in use by another Tower process", error)
         first.close()
         first.close()
         second.lock()
@@ -88,7 +88,10 @@ class StateDirTests(SynchronousTestCase):
 
     def test_lock_of_the_dead(self) -> None:
         """A program that was killed keeps nobody out."""
-        program = f"import os, tower.trust.statedir as s; s.StateDir({str(self.path)!r}).lock(); os.kill(os.getpid(), 9)"
+        program = (
+            "import os, tower.trust.statedir as s; "
+            f"s.StateDir({str(self.path)!r}).lock(); os.kill(os.getpid(), 9)"
+        )
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONPATH": os.pathsep.join(sys.path)}, check=False
         )

@@ -45,7 +45,7 @@ class VaultTests(SynchronousTestCase):
         """What was sealed for one does not open for another, however alike they are."""
         sealed = self.vault.seal(SECRET, "u1")
         for about in ("u2", "u", "u1 ", ""):
-            self.assertIn("belongs to something else", self.refusal(sealed, about))
+            self.assertIn("sealed for another owner", self.refusal(sealed, about))
 
     def test_changed(self) -> None:
         """What was changed since does not open, nor does what was never sealed."""
@@ -53,7 +53,7 @@ class VaultTests(SynchronousTestCase):
         middle = len(sealed) // 2
         other = "A" if sealed[middle] != "A" else "B"
         for text in (sealed[:middle] + other + sealed[middle + 1 :], sealed[:-4], "", "é", "x"):
-            self.assertIn("holds no key that opens", self.refusal(text))
+            self.assertIn("holds no key for this secret", self.refusal(text))
 
     def test_file(self) -> None:
         """The key file is made when it is first needed, for its owner alone, with nothing beside it."""
@@ -84,13 +84,13 @@ class VaultTests(SynchronousTestCase):
         self.assertEqual({self.vault.open(sealed, "u1") for sealed in (old, new)}, {SECRET})
         self.path.write_bytes(self.path.read_bytes().replace(key, b""))
         self.assertEqual(self.vault.open(new, "u1"), SECRET)
-        self.assertIn("holds no key that opens", self.refusal(old))
+        self.assertIn("holds no key for this secret", self.refusal(old))
 
     def test_lost(self) -> None:
         """Without the file nothing opens, and the text says so; once it is back all is well."""
         sealed = self.vault.seal(SECRET, "u1")
         aside = self.path.rename(self.path.with_name("aside"))
-        self.assertIn("is not there", self.refusal(sealed))
+        self.assertIn("not found", self.refusal(sealed))
         self.assertFalse(self.vault.is_current(sealed))
         aside.rename(self.path)
         self.assertEqual(self.vault.open(sealed, "u1"), SECRET)
@@ -99,7 +99,7 @@ class VaultTests(SynchronousTestCase):
         """Another installation's file opens nothing of ours."""
         sealed = self.vault.seal(SECRET, "u1")
         self.path.write_bytes(new_key())
-        self.assertIn("holds no key that opens", self.refusal(sealed))
+        self.assertIn("holds no key for this secret", self.refusal(sealed))
 
     def test_readable_by_others(self) -> None:
         """A file that others may read is refused, with the cure, even when it was good a moment ago."""
@@ -114,10 +114,10 @@ class VaultTests(SynchronousTestCase):
         for content, text in (
             (b"", "holds no key"),
             (b"# nothing\n", "holds no key"),
-            (b"hush\n", "line 1 is no key"),
-            (new_key() + b"\nhush\n", "line 2 is no key"),
-            (new_key()[:-4] + b"\n", "line 1 is no key"),
-            (b"\xff\xfe\n", "line 1 is no key"),
+            (b"hush\n", "line 1 is not a key"),
+            (new_key() + b"\nhush\n", "line 2 is not a key"),
+            (new_key()[:-4] + b"\n", "line 1 is not a key"),
+            (b"\xff\xfe\n", "line 1 is not a key"),
             (b"#" * 65537 + b"\n" + new_key(), "holds no key"),
         ):
             self.path.write_bytes(content)

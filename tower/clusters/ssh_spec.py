@@ -47,6 +47,7 @@ class SSHSpec:
     :ivar targets: named addresses as the nodes see them, for streams and HTTP: name to ``host:port``.
     :ivar allow_system: let users act as all of the system's own identities.
     :ivar allowed_identities: those of the system's own identities that users may act as.
+    :ivar nodes_from_api: list the nodes with the cluster's API; a cloud provider only installs the key.
     """
 
     user: str
@@ -66,6 +67,7 @@ class SSHSpec:
     targets: Mapping[str, str] = field(factory=dict)
     allow_system: bool = False
     allowed_identities: tuple[str, ...] = ()
+    nodes_from_api: bool = False
 
     @property
     def identities(self) -> SystemIdentities:

@@ -24,6 +24,7 @@ OPTIONS = {
     f"{SPEC_PATH}.knownHosts": "ssh-known-hosts",
     f"{SPEC_PATH}.nodes": "nodes",
     f"{SPEC_PATH}.nodesFile": "nodes-file",
+    f"{SPEC_PATH}.nodesFromAPI": "nodes-from-api",
     f"{SPEC_PATH}.cloudProvider": "cloud-provider",
     f"{SPEC_PATH}.cloudConfig": "cloud-config",
     f"{SPEC_PATH}.sshPort": "ssh-port",
@@ -105,6 +106,7 @@ _FIELDS: Mapping[str, tuple[str, _FieldType]] = {
     "targets": ("targets", _MAPPING),
     "allow_system": ("allowSystemIdentities", _FLAG),
     "allowed_identities": ("allowedSystemIdentities", _TEXTS),
+    "nodes_from_api": ("nodesFromAPI", _FLAG),
 }
 
 #: What each attribute is called in the object.
@@ -113,7 +115,8 @@ NAMES = {attribute: name for attribute, (name, _) in _FIELDS.items()}
 #: What is a path on the proxy's machine; `tower.nodes.record_files.NodeFiles` says which are good.
 PATHS = ("key_file", "known_hosts", "nodes_file", "cloud_config", "kubelet_authority")
 
-_SOURCES = ("nodes", "nodes_file", "cloud_provider")
+#: Attributes of which only one may list the nodes; with ``nodes_from_api`` a cloud lists none.
+_SOURCES = ("nodes", "nodes_file", "nodes_from_api")
 
 
 def to_object(spec: SSHSpec) -> dict[str, Any]:
@@ -262,6 +265,8 @@ def _check_addresses(spec: SSHSpec) -> None:
 
 def _check_source(spec: SSHSpec, providers: Callable[[], Collection[str]]) -> None:
     given = [NAMES[attribute] for attribute in _SOURCES if getattr(spec, attribute)]
+    if spec.cloud_provider and not spec.nodes_from_api:
+        given.append(NAMES["cloud_provider"])
     if len(given) > 1:
         raise Invalid(
             f"{SPEC_PATH}.{given[1]}: {SPEC_PATH}.{given[0]} says already which nodes there are: leave one out"

@@ -145,11 +145,21 @@ class NodeCluster:
                 clock,
                 place=str(file.path),
             )
-        if self._cloud.instances is not None:
-            return cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
         through = api_nodes(self._api, spec.address_types, port, clock=clock)
         directly = api_nodes(self._direct_api, spec.address_types, port, clock=clock)
-        return fallback(through, directly)
+        from_api = fallback(through, directly)
+        if self._cloud.instances is None:
+            return from_api
+        from_cloud = cloud_nodes(self._cloud.instances, spec.address_types, port, clock=clock)
+        if not spec.nodes_from_api:
+            return from_cloud
+        first = fallback(from_api, from_cloud)
+
+        async def listing() -> Sequence[Node]:
+            """List with the API; while no tunnel is up, the API server may be reachable through none."""
+            return await (from_api if self.tunnels.is_up else first)()
+
+        return listing
 
     def _settle(self) -> None:
         """Take up what the record says of the way to the API server and beside it."""

@@ -13,7 +13,13 @@ from tower.clusters.node import Node
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.signatures import key_type
 from tower.nodes.host_key_pins import Pins
-from tower.nodes.ssh.host_keys import HostKeyRefused, HostKeyUnknown, describe_key, describe_node, preferred_algorithms
+from tower.nodes.ssh.host_keys import (
+    HostKeyRefused,
+    HostKeyUnknown,
+    describe_key,
+    describe_node,
+    preferred_algorithms,
+)
 from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
 from tower.store import IStore
 from tower.store.records import Create, Operation, RecordChanged, RecordExists, RecordMissing, Require, Update
@@ -100,7 +106,9 @@ class PinnedHostKeys:
     :param known_hosts: what it says of a node counts first, and then nothing is learned.
     """
 
-    def __init__(self, known: RememberedNodes, known_hosts: KnownHosts | KnownHostsFiles | None = None) -> None:
+    def __init__(
+        self, known: RememberedNodes, known_hosts: KnownHosts | KnownHostsFiles | None = None
+    ) -> None:
         self._known = known
         self._known_hosts = known_hosts
 

@@ -1,18 +1,11 @@
-"""Where records live: the interface, in memory, in SQLite; and the audit log's file.
+"""The record store (interface, memory, SQLite) and the audit log file.
 
-Start with `tower.store.store` (`IStore`).  May import `tower.reactor` and `tower.errors`.
+Start with `tower.store.store` (`IStore`); records and operations are in `tower.store.records`.  May import
+`tower.options`, `tower.reactor` and `tower.errors`.
 """
 
 from __future__ import annotations
 
-from tower.store.store import (
-    EVENT_LIMIT,
-    IStore,
-    MemoryStore,
-)
+from tower.store.store import EVENT_LIMIT, IStore, MemoryStore
 
-__all__ = [
-    "EVENT_LIMIT",
-    "IStore",
-    "MemoryStore",
-]
+__all__ = ["EVENT_LIMIT", "IStore", "MemoryStore"]

@@ -1,7 +1,7 @@
-"""The file of the audit log: lines are added to it, and when it is large it is put aside.
+"""The audit log file and its rotation.
 
-Names, sizes and ages are as kube-apiserver has them: ``audit.log`` is put aside as
-``audit-2026-11-22T03-29-00.000.log``, with the time, UTC, at which that happened.
+File names, size and age limits are those of kube-apiserver: ``audit.log`` is rotated to
+``audit-2026-11-22T03-29-00.000.log``, with the time of the rotation in UTC.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
-#: Means the standard output, as a path.
+#: Path that stands for standard output.
 STANDARD_OUTPUT = "-"
 
-_STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}")
+_STAMP = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}"
 
 
 class AuditBackend(Protocol):
-    """Where lines can be added; called from a thread of its own."""
+    """Destination of audit lines; blocks, so it is called in a worker thread."""
 
     def write(self, lines: bytes) -> None:
-        """Add whole lines: all of them or, after an `OSError`, none."""
+        """Append whole lines: all of them or, on an `OSError`, none."""
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the destination."""
 
 
 class StandardOutput:
-    """The standard output of the program."""
+    """The standard output of the process."""
 
     def write(self, lines: bytes) -> None:
-        """See `AuditBackend.write`; here a part of them may be there after an error."""
+        """See `AuditBackend.write`; on an error, some of the lines may have been written."""
         sys.stdout.buffer.write(lines)
         sys.stdout.buffer.flush()
 
     def close(self) -> None:
-        """Leave it open to others."""
+        """No-op: standard output is shared."""
 
 
 class RotatingFile:
-    """A file that is put aside when it is large.
+    """A file that only its owner can read, rotated by size.
 
-    Only its owner can read it.  If somebody else moves or removes it (logrotate), a new one is begun.
+    If another process moves or removes the file (logrotate), a new one is created.
 
-    :param size_limit: of the file, B; it is put aside before it gets larger.
-    :param backups: how many that were put aside are kept; 0: any number.
-    :param days: how long these are kept, days; 0: for ever.
-    :param seconds: the time of day, s since the epoch.
+    :param size_limit: size at which the file is rotated, B.
+    :param backups: number of rotated files to keep; 0: all.
+    :param days: days to keep rotated files; 0: for ever.
+    :param seconds: returns the time of day, s since the epoch.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class RotatingFile:
         self._descriptor = -1
 
     def check(self) -> None:
-        """Make sure that it can be written, and leave it closed.
+        """Check that the file can be written; leave it closed.
 
-        :raise OSError: it cannot.
+        :raise OSError: it cannot be written.
         """
         try:
             self._open()
@@ -78,14 +78,14 @@ class RotatingFile:
         """See `AuditBackend.write`."""
         size = self._size()
         if size and size + len(lines) > self._size_limit:
-            self._put_aside()
+            self._rotate()
             size = self._size()
         left = memoryview(lines)
         try:
             while left:
                 left = left[os.write(self._descriptor, left) :]
         except OSError:
-            os.ftruncate(self._descriptor, size)  # half a line would spoil the next one, too
+            os.ftruncate(self._descriptor, size)  # half a line would corrupt the next one, too
             raise
 
     def close(self) -> None:
@@ -95,15 +95,15 @@ class RotatingFile:
             os.close(descriptor)
 
     def _size(self) -> int:
-        """Return the size of the file that has the path now, B, having opened that one."""
+        """Return the size of the file at the path, B; reopen it if it is another file now."""
         if self._descriptor >= 0:
-            own = os.fstat(self._descriptor)
+            opened = os.fstat(self._descriptor)
             try:
-                there = os.stat(self.path)
+                current = os.stat(self.path)
             except FileNotFoundError:
-                there = None
-            if there is not None and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
-                return own.st_size
+                current = None
+            if current is not None and (current.st_dev, current.st_ino) == (opened.st_dev, opened.st_ino):
+                return opened.st_size
             self.close()
         return self._open()
 
@@ -116,28 +116,24 @@ class RotatingFile:
             raise OSError(None, "not a regular file", str(self.path))
         return status.st_size
 
-    def _put_aside(self) -> None:
+    def _rotate(self) -> None:
         self.close()
         now = datetime.fromtimestamp(self._seconds(), UTC)
-        while (aside := self._aside(now)).exists():
+        while (backup := self._backup(now)).exists():
             now += timedelta(milliseconds=1)
-        self.path.rename(aside)
+        self.path.rename(backup)
         self._remove_old(now)
 
-    def _aside(self, moment: datetime) -> Path:
+    def _backup(self, moment: datetime) -> Path:
+        """Return the path of a file that was rotated at *moment*."""
         stamp = f"{moment:%Y-%m-%dT%H-%M-%S}.{moment.microsecond // 1000:03}"
         return self.path.with_name(f"{self.path.stem}-{stamp}{self.path.suffix}")
 
     def _remove_old(self, now: datetime) -> None:
-        """Remove what is too old, and what is too many."""
-        newest = sorted(self._put_by(), reverse=True)
-        oldest = self._aside(now - timedelta(days=self._days)).name if self._days else ""
-        for place, name in enumerate(newest):
-            if name < oldest or 0 < self._backups <= place:
+        """Remove rotated files beyond the limits of age and number."""
+        pattern = re.compile(re.escape(f"{self.path.stem}-") + _STAMP + re.escape(self.path.suffix))
+        backups = sorted(filter(pattern.fullmatch, os.listdir(self.path.parent)), reverse=True)
+        oldest = self._backup(now - timedelta(days=self._days)).name if self._days else ""
+        for number, name in enumerate(backups):
+            if name < oldest or 0 < self._backups <= number:
                 self.path.with_name(name).unlink(missing_ok=True)
-
-    def _put_by(self) -> list[str]:
-        """Return the names of those that were put aside."""
-        before, behind = f"{self.path.stem}-", self.path.suffix
-        pattern = re.compile(re.escape(before) + _STAMP.pattern + re.escape(behind))
-        return [name for name in os.listdir(self.path.parent) if pattern.fullmatch(name)]

@@ -1,7 +1,7 @@
-"""Records, what can be done with them, and what can go wrong: the words that every store speaks.
+"""Records, operations on them, and their errors: the types that all stores share.
 
-Records hold no secret in clear, only digests of them and what `tower.trust.vault` sealed; their values are JSON
-objects.
+A record's value is a JSON object.  It holds no secret in plain text, only digests and ciphertext of
+`tower.trust.vault`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from tower.errors import AlreadyExists, Conflict, Invalid, NotFound, TowerError
 
-#: The kinds of record there are.
+#: All kinds of record.
 KINDS = (
     "clusters",
     "ports",
@@ -28,7 +28,7 @@ KINDS = (
     "hostkeys",
 )
 
-#: Those whose records belong to one cluster, whose uid they have at ``cluster_uid``, and go with it.
+#: Kinds whose records belong to the cluster with uid ``cluster_uid`` and are removed with it.
 CLUSTER_KINDS = (
     "ports",
     "jointokens",
@@ -45,7 +45,7 @@ RECORD_LIMIT = 512 * 1024
 
 
 class RecordExists(AlreadyExists):
-    """A record of that kind and name is there already."""
+    """A record of that kind and name exists."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name!r} already exists")
@@ -53,7 +53,7 @@ class RecordExists(AlreadyExists):
 
 
 class RecordMissing(NotFound):
-    """There is no record of that kind and name."""
+    """No record of that kind and name exists."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name!r} not found")
@@ -61,19 +61,19 @@ class RecordMissing(NotFound):
 
 
 class RecordChanged(Conflict):
-    """The record is not at the version that the writer had read."""
+    """The record has a version newer than the writer read."""
 
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"{kind} {name!r} was changed in between: read it again and retry")
+        super().__init__(f"{kind} {name!r} was changed concurrently: read it again and retry")
         self.kind, self.name = kind, name
 
 
 class Expired(TowerError):
-    """The events asked for are no longer kept: list again; answer 410."""
+    """The requested events are no longer kept: list again; answer 410."""
 
 
 class StoreFailed(TowerError):
-    """The store could not write (full disk, overload, stopped); nothing was promised: answer 503."""
+    """The store could not write (full disk, overload, stopped): answer 503."""
 
 
 Value: TypeAlias = Mapping[str, Any]
@@ -81,10 +81,10 @@ Value: TypeAlias = Mapping[str, Any]
 
 @frozen
 class Record:
-    """One record as it was committed.
+    """A committed record.
 
-    :ivar version: of the write that made it so; grows with every change in the store.
-    :ivar value: a JSON object; not to be changed.
+    :ivar version: of its last write; increases with every change in the store.
+    :ivar value: a JSON object; must not be modified.
     """
 
     kind: str
@@ -95,7 +95,7 @@ class Record:
 
 @frozen
 class Create:
-    """Make a record; fails with `RecordExists`."""
+    """Create a record; fails with `RecordExists`."""
 
     kind: str
     name: str
@@ -106,7 +106,7 @@ class Create:
 class Update:
     """Replace a record's value; fails with `RecordMissing`, `RecordChanged`.
 
-    :ivar version: the version the writer has read; None replaces whatever is there.
+    :ivar version: the version that the writer read; None: any.
     """
 
     kind: str
@@ -119,7 +119,7 @@ class Update:
 class Delete:
     """Remove a record; fails with `RecordMissing`, `RecordChanged`.
 
-    :ivar version: the version the writer has read; None removes whatever is there.
+    :ivar version: the version that the writer read; None: any.
     """
 
     kind: str
@@ -129,7 +129,7 @@ class Delete:
 
 @frozen
 class DeleteWhere:
-    """Remove all records of a kind whose value has *equals* at *key*, those written meanwhile too."""
+    """Remove all records of a kind whose value has *equals* at *key*, at the time of the commit."""
 
     kind: str
     key: str
@@ -138,7 +138,7 @@ class DeleteWhere:
 
 @frozen
 class Require:
-    """Change nothing, but fail the transaction with `RecordMissing` or `RecordChanged`."""
+    """Fail the transaction with `RecordMissing` or `RecordChanged`, or change nothing."""
 
     kind: str
     name: str
@@ -151,9 +151,9 @@ EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 @frozen
 class Event:
-    """A change that was committed.
+    """A committed change.
 
-    :ivar record: as it now is; of a deleted one the last value, with the version of the deletion.
+    :ivar record: as committed; if deleted, the last value with the version of the deletion.
     """
 
     type: EventType
@@ -161,7 +161,7 @@ class Event:
 
 
 class Watch:
-    """Somebody follows a kind of record, until `stop`."""
+    """A subscription to the events of a kind, until `stop`."""
 
     def __init__(self, callback: Callable[[Event], None], forget: Callable[[Watch], None]) -> None:
         self.callback = callback
@@ -169,24 +169,24 @@ class Watch:
         self._forget = forget
 
     def stop(self) -> None:
-        """Deliver no more events, not even those of the present turn."""
+        """Deliver no more events, not even those of the current reactor turn."""
         if self.active:
             self.active = False
             self._forget(self)
 
 
 def encode(value: Value) -> str:
-    """Return the one JSON text of *value*.
+    """Return the canonical JSON text of *value*.
 
     :raise Invalid: it is larger than `RECORD_LIMIT`.
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     if len(text) > RECORD_LIMIT:
-        raise Invalid(f"a record of {len(text)} B is larger than the limit of {RECORD_LIMIT} B")
+        raise Invalid(f"the record has {len(text)} B, more than the limit of {RECORD_LIMIT} B")
     return text
 
 
 def detached(value: Value) -> Value:
-    """Return a copy of *value* that shares nothing with it."""
+    """Return a deep copy of *value*."""
     copy: Value = json.loads(encode(value))
     return copy

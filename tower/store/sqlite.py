@@ -1,7 +1,7 @@
-"""The store on this machine's disk: one SQLite file, and one thread that writes it.
+"""The store on local disk: one SQLite file, and one thread that writes it.
 
-After the start only that thread touches the file; everybody else reads the snapshot in memory.  The file is
-in WAL mode with ``synchronous=FULL``, so that what was answered survives a loss of power.
+After the start only that thread accesses the file; reads use the snapshot in memory.  The file is in WAL
+mode with ``synchronous=FULL``, so answered writes survive a loss of power.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from tower.store.store import SnapshotStore
 #: Largest file, B.
 SIZE_LIMIT = 1 << 30
 
-#: Most transactions that wait for the disk; more are refused.
+#: Most transactions that wait for the disk; more are rejected.
 QUEUE_LIMIT = 1000
 
 
 class SQLiteStore(SnapshotStore):
-    """Records in a file.
+    """Records in a SQLite file.
 
-    The constructor checks the file and reads it, or makes it, and keeps neither thread nor open file, so that
-    the process may still become a daemon.  The first write starts the thread, `stop` ends it.
+    The constructor checks and reads the file, or creates it.  It leaves no thread and no open file, so that
+    the process may still daemonize.  The first write starts the thread, `stop` ends it.
 
-    :param reactor: on which everything but the writing happens.
-    :param path: of the file; SQLite puts two others beside it.
+    :param path: of the file; SQLite creates two more with this prefix.
     :param size_limit: largest file, B.
-    :raise ConfigurationError: the file cannot be used; says why, and the cure.
+    :raise ConfigurationError: the file cannot be used; the text names the cure.
     """
 
     def __init__(
@@ -52,13 +51,13 @@ class SQLiteStore(SnapshotStore):
         if self._stopped is not None:
             return fail(StoreFailed("the store has stopped"))
         if self._waiting >= QUEUE_LIMIT:
-            return fail(StoreFailed(f"{QUEUE_LIMIT} writes wait for the disk already: try again later"))
-        # The thread reads them later, when the caller may have changed his own.
-        own = [
+            return fail(StoreFailed(f"{QUEUE_LIMIT} writes already wait for the disk: retry later"))
+        # The thread reads them later, when the caller may have modified the originals.
+        copies = [
             evolve(o, value=detached(o.value)) if isinstance(o, Create | Update) else o for o in operations
         ]
         answer: Deferred[list[Record | None]] = Deferred()
-        Deferred.fromCoroutine(self._transact(own)).addCallbacks(answer.callback, answer.errback)
+        Deferred.fromCoroutine(self._transact(copies)).addCallbacks(answer.callback, answer.errback)
         return answer
 
     def stop(self) -> Deferred[None]:
@@ -67,11 +66,10 @@ class SQLiteStore(SnapshotStore):
             self._stopped = Deferred.fromCoroutine(self._stop())
         answer: Deferred[None] = Deferred()
 
-        def over(outcome: Failure | None) -> Failure | None:
+        def stopped(outcome: Failure | None) -> None:
             answer.callback(outcome)
-            return None
 
-        self._stopped.addBoth(over)
+        self._stopped.addBoth(stopped)
         return answer
 
     async def _transact(self, operations: list[Operation]) -> list[Record | None]:
@@ -89,15 +87,15 @@ class SQLiteStore(SnapshotStore):
         return outcome.answers
 
     async def _stop(self) -> None:
-        """Close the file after the writes that wait, and end the thread."""
+        """Close the file after the queued writes, and end the thread."""
         if self._thread.started:
             await self._thread.defer(self._file.close)
             self._thread.stop()
 
     def _differences(self, version: int, records: Sequence[Record]) -> Iterator[Event]:
-        """Return the events between the snapshot and what the file was found to hold.
+        """Return the events that lead from the snapshot to the file's records.
 
-        They differ when a commit was reported as failed and yet came through.
+        They differ if a commit was reported as failed but succeeded.
         """
         found: Mapping[str, dict[str, Record]] = {kind: {} for kind in KINDS}
         for record in records:
@@ -110,9 +108,3 @@ class SQLiteStore(SnapshotStore):
             known = self.get(record.kind, record.name)
             if known is None or known.version != record.version:
                 yield Event("MODIFIED" if known else "ADDED", record)
-
-
-def _detached(operation: Operation) -> Operation:
-    if isinstance(operation, Create | Update):
-        return evolve(operation, value=detached(operation.value))
-    return operation

@@ -1,6 +1,6 @@
-"""The SQLite file that records are kept in.
+"""The SQLite file of the records.
 
-Everything here blocks, and so runs before the reactor does, or in a thread.
+All functions block, so they run before the reactor starts or in a thread.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tower.errors import ConfigurationError, TowerError
 from tower.store.records import KINDS, Event, Operation, Record, StoreFailed, encode
 from tower.store.store import Plan
 
-#: The layout that this program reads and writes.
+#: Version of the schema, in the file's header.
 SCHEMA = 1
 
-#: Says in the file's header that it is Tower's: "Towr".
+#: Marks Tower's files in the header: "Towr".
 APPLICATION_ID = 0x546F7772
 
-#: How long another program may hold the file before we give up, s.
+#: Timeout for another process's lock on the file, s.
 _BUSY = 5.0
 
-#: SQLite's default, B.
+#: SQLite's default page size, B.
 _PAGE = 4096
 
 _TABLES = (
@@ -42,15 +42,15 @@ _TABLES = (
 
 
 class _Damaged(Exception):
-    """The file is SQLite's, but what it holds makes no sense."""
+    """The file is a SQLite file with invalid content."""
 
 
 @frozen
 class Outcome:
-    """What came of a transaction.
+    """The result of a transaction.
 
-    :ivar found: version and records, when the file held something else than was last known.
-    :ivar events: what was committed.
+    :ivar found: version and records of the file, if they were not the expected ones.
+    :ivar events: the committed changes.
     """
 
     answers: list[Record | None] = field(factory=list)
@@ -60,7 +60,7 @@ class Outcome:
 
 
 class SQLiteFile:
-    """One file.  Only one thread at a time may call it.
+    """A SQLite file; must be called by one thread at a time.
 
     :param size_limit: largest file, B.
     """
@@ -72,12 +72,12 @@ class SQLiteFile:
         self._connection: sqlite3.Connection | None = None
 
     def load(self) -> tuple[int, list[Record]]:
-        """Make the file if there is none, check it, and return the last version and the records in it.
+        """Create a missing file, check it, and return its last version and records.
 
-        :raise ConfigurationError: it cannot be used; says why, and the cure.
+        :raise ConfigurationError: the file cannot be used; the text names the cure.
         """
         try:
-            # By our own hand, since SQLite would leave the mode to the umask.
+            # Not by SQLite, which would leave the mode to the umask.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with closing(self._connect()) as connection:
                 self._prepare(connection)
@@ -89,7 +89,7 @@ class SQLiteFile:
         return self._version, records
 
     def write(self, operations: Sequence[Operation]) -> Outcome:
-        """Do a transaction; what goes wrong is in the outcome."""
+        """Run a transaction; errors are in the outcome."""
         found = None
         try:
             connection = self._connection
@@ -109,14 +109,14 @@ class SQLiteFile:
         except TowerError as e:
             return Outcome(found=found, error=e)
         except (sqlite3.Error, _Damaged) as e:
-            # Whether the commit came through is open: the next write looks.
+            # The commit may have succeeded: the next write checks.
             self.close()
             return Outcome(found=found, error=StoreFailed(f"cannot write {self.path}: {_explained(e)}"))
         self._version = plan.version
         return Outcome(answers, plan.events, found)
 
     def close(self) -> None:
-        """Close the file; the next write opens it again."""
+        """Close the file; the next write reopens it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -134,7 +134,7 @@ class SQLiteFile:
         return connection
 
     def _check_owner(self, connection: sqlite3.Connection) -> None:
-        """Refuse a file that is another program's or a newer Tower's, before anything in it changes."""
+        """Reject a file of another program or of a newer Tower before changing it."""
         application = _number(connection, "PRAGMA application_id")
         schema = _number(connection, "PRAGMA user_version")
         tables = _number(connection, "SELECT count(*) FROM sqlite_master")
@@ -173,7 +173,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def _number(connection: sqlite3.Connection, query: str) -> int:
     row = connection.execute(query).fetchone()
     if row is None or not isinstance(row[0], int):
-        raise _Damaged("a number is missing")
+        raise _Damaged("a version number is missing")
     return row[0]
 
 
@@ -190,9 +190,9 @@ def _record(kind: str, name: str, version: int, text: str) -> Record:
     try:
         value = json.loads(text)
     except ValueError as e:
-        raise _Damaged(f"{kind} {name!r} is no JSON") from e
+        raise _Damaged(f"{kind} {name!r} is not JSON") from e
     if kind not in KINDS or not isinstance(value, dict):
-        raise _Damaged(f"{kind} {name!r} is unknown here")
+        raise _Damaged(f"{kind} {name!r} is of an unknown kind or not an object")
     return Record(kind, name, version, value)
 
 
@@ -222,13 +222,13 @@ def _store(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _explained(error: Exception) -> str:
-    """Return what is wrong, and the cure."""
+    """Return the cause and the cure."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
-        return "no room left: make room on the disk"
+        return "no space left: free space on the disk"
     if code == sqlite3.SQLITE_BUSY:
-        return "another program holds it: end that program"
+        return "locked by another process: stop that process"
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT) or isinstance(error, _Damaged):
-        words = " ".join(str(error).split())
-        return f"damaged ({words}): restore it from a backup, or move it away to begin without clusters"
-    return f"{error}: see that the disk has room and the file can be read and written"
+        reason = " ".join(str(error).split())
+        return f"damaged ({reason}): restore it from a backup, or move it away to start without clusters"
+    return f"{error}: check the disk's free space and the file's permissions"

@@ -1,9 +1,8 @@
-"""Where records live: the interface of every store, and what all stores have in common.
+"""The interface of record stores, and their common implementation.
 
-A store is designed for the weakest one, a remote Kubernetes: writes are asynchronous and optimistic, and the
-answer to a write comes after it is durable; reads are synchronous, from a snapshot in memory that follows the
-committed writes in order.  Whoever follows a kind of record gets its events, and can ask for those after a
-version that he has seen.
+The interface fits a remote Kubernetes API, too.  Writes are asynchronous with optimistic concurrency, and are
+answered when they are durable.  Reads are synchronous, from a snapshot in memory that applies the committed
+writes in order.  A watch delivers the events of a kind; those after a known version can be listed.
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from tower.store.records import (
     encode,
 )
 
-#: How many events of each kind are kept for those who ask what they missed.
+#: Number of events of each kind that are kept for `IStore.changes`.
 EVENT_LIMIT = 1000
 
 
 class IStore(Protocol):
-    """What the rest of Tower knows of a store."""
+    """A store of records."""
 
     @property
     def version(self) -> int:
-        """The version of the last change that the snapshot holds."""
+        """Version of the last change in the snapshot."""
 
     def snapshot(self, kind: str) -> Mapping[str, Record]:
         """Return the records of a kind by name: a read-only view, which changes between reactor turns."""
@@ -57,38 +56,38 @@ class IStore(Protocol):
         """Return one record of the snapshot."""
 
     def changes(self, kind: str, since: int) -> list[Event]:
-        """Return what happened after version *since*, oldest first.
+        """Return the events after version *since*, oldest first.
 
-        :raise Expired: that is too long ago, or a version this store has never had.
+        :raise Expired: *since* is too old, or newer than the last change.
         """
 
     def watch(self, kind: str, callback: Callable[[Event], None]) -> Watch:
         """Call *callback* with every event from now on, in the order of their versions."""
 
     def create(self, kind: str, name: str, value: Value) -> Deferred[Record]:
-        """Do one `Create`."""
+        """Run one `Create`."""
 
     def update(self, kind: str, name: str, value: Value, version: int | None = None) -> Deferred[Record]:
-        """Do one `Update`; one that changes nothing makes no event and keeps the version."""
+        """Run one `Update`; without a change it emits no event and keeps the version."""
 
     def delete(self, kind: str, name: str, version: int | None = None) -> Deferred[Record]:
-        """Do one `Delete` and return what was there."""
+        """Run one `Delete`; return the removed record."""
 
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
-        """Do all of *operations*, in order, or none.
+        """Run all *operations*, in order, or none.
 
-        The answer comes when the commit is durable and the snapshot has it: for each operation the record
-        made or removed, or None.  Fails as the operations do, and with `StoreFailed`.
+        Fires when the commit is durable and in the snapshot, with one result per operation: the record
+        written or removed, or None.  Fails with the operations' errors and with `StoreFailed`.
         """
 
     def stop(self) -> Deferred[None]:
-        """Finish the writes under way, and take no more."""
+        """Finish the writes in progress; reject new ones."""
 
 
 class Plan:
-    """Works out what a transaction changes, without changing anything.
+    """The changes of a transaction, computed without applying them.
 
-    :param version: of the last change committed.
+    :param version: of the last committed change.
     :param lookup: returns a committed record.
     :param select: returns the committed records of a kind.
     """
@@ -106,9 +105,9 @@ class Plan:
         self._changed: dict[tuple[str, str], Record | None] = {}
 
     def run(self, operations: Sequence[Operation]) -> list[Record | None]:
-        """Return the answer to each operation; what is to be written is in `events`.
+        """Return the result of each operation, and collect the changes in `events`.
 
-        :raise TowerError: an operation fails, and so all do.
+        :raise TowerError: an operation fails, and so does the transaction.
         """
         return [self._one(operation) for operation in operations]
 
@@ -159,14 +158,14 @@ class Plan:
 
     def _drop(self, current: Record) -> Record:
         self.version += 1
-        gone = Record(current.kind, current.name, self.version, current.value)
+        deleted = Record(current.kind, current.name, self.version, current.value)
         self._changed[current.kind, current.name] = None
-        self.events.append(Event("DELETED", gone))
-        return gone
+        self.events.append(Event("DELETED", deleted))
+        return deleted
 
 
 class SnapshotStore:
-    """The reading half of a store: snapshot, ring of events, watches.
+    """The reading half of a store: snapshot, recent events, watches.
 
     :param version: of the last change in *records*.
     """
@@ -178,7 +177,7 @@ class SnapshotStore:
         self._records: dict[str, dict[str, Record]] = {kind: {} for kind in KINDS}
         for record in records:
             self._records[record.kind][record.name] = record
-        self._rings: dict[str, deque[Event]] = {kind: deque() for kind in KINDS}
+        self._recent: dict[str, deque[Event]] = {kind: deque() for kind in KINDS}
         self._floors = dict.fromkeys(KINDS, version)
         self._watches: dict[str, list[Watch]] = {kind: [] for kind in KINDS}
         self._undelivered: deque[Event] = deque()
@@ -201,7 +200,7 @@ class SnapshotStore:
         """See `IStore.changes`."""
         if not self._floors[kind] <= since <= self._version:
             raise Expired(f"version {since} of {kind} is too old or unknown: list again")
-        return [event for event in self._rings[kind] if event.record.version > since]
+        return [event for event in self._recent[kind] if event.record.version > since]
 
     def watch(self, kind: str, callback: Callable[[Event], None]) -> Watch:
         """See `IStore.watch`."""
@@ -222,33 +221,33 @@ class SnapshotStore:
         return self.transact([Delete(kind, name, version)]).addCallback(_only)
 
     def transact(self, operations: Sequence[Operation]) -> Deferred[list[Record | None]]:
-        """See `IStore.transact`; each kind of store has its own."""
+        """See `IStore.transact`; implemented by subclasses."""
         raise NotImplementedError
 
     def _apply(self, events: Sequence[Event]) -> None:
-        """Take committed events into the snapshot, all of them, and then tell those who watch."""
+        """Apply all committed events to the snapshot, then notify watches."""
         for event in events:
             record = event.record
             if event.type == "DELETED":
                 self._records[record.kind].pop(record.name, None)
             else:
                 self._records[record.kind][record.name] = record
-            ring = self._rings[record.kind]
-            ring.append(event)
-            if len(ring) > EVENT_LIMIT:
-                self._floors[record.kind] = ring.popleft().record.version
+            recent = self._recent[record.kind]
+            recent.append(event)
+            if len(recent) > EVENT_LIMIT:
+                self._floors[record.kind] = recent.popleft().record.version
             self._version = max(self._version, record.version)
         self._undelivered.extend(events)
         self._deliver()
 
     def _forget_past(self) -> None:
-        """Keep no event from before now, so that whoever asks for them lists again."""
+        """Drop all recent events, so that `changes` since before now raises `Expired`."""
         for kind in KINDS:
-            self._rings[kind].clear()
+            self._recent[kind].clear()
             self._floors[kind] = self._version
 
     def _deliver(self) -> None:
-        """Tell those who watch; what they write themselves meanwhile comes after what they hear now."""
+        """Notify watches in order; writes of their callbacks are delivered afterwards."""
         if self._delivering:
             return
         self._delivering = True
@@ -257,13 +256,13 @@ class SnapshotStore:
                 event = self._undelivered.popleft()
                 for watch in list(self._watches[event.record.kind]):
                     if watch.active:
-                        self._tell(watch, event)
+                        self._notify(watch, event)
         finally:
             self._delivering = False
 
-    def _tell(self, watch: Watch, event: Event) -> None:
+    def _notify(self, watch: Watch, event: Event) -> None:
         with self._log.failuresHandled(
-            "a watch of {kind} failed on {name}", kind=event.record.kind, name=event.record.name
+            "watch of {kind} failed on {name}", kind=event.record.kind, name=event.record.name
         ):
             watch.callback(event)
 
@@ -275,7 +274,7 @@ def _only(answers: list[Record | None]) -> Record:
 
 
 class MemoryStore(SnapshotStore):
-    """A store that forgets, for tests."""
+    """A store without persistence, for tests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where authorities come from: born in the state directory, or given by ``--ca-cert`` and ``--ca-key``."""
+"""Loading of Tower's CAs: created in the state directory, or given by ``--ca-cert`` and ``--ca-key``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tower.net.tls.published_authorities import refuse_published
 from tower.trust.pki import Authority, SigningKey, load_certificates, moment, pem_of_key, self_signed
 from tower.trust.statedir import StateDir
 
-#: How long an authority lives that is born here, s.
+#: Lifetime of a created CA, s.
 LIFETIME = 10 * 365 * 86400.0
 
 #: Shortest RSA key that is accepted, bits.
@@ -27,39 +27,40 @@ _FILE_LIMIT = 1 << 20
 
 
 def own_authority(state: StateDir, name: str, now: float) -> Authority:
-    """Return the authority kept in the state directory as ``<name>.pem``, born there when there is none.
+    """Return the CA in ``<name>.pem`` of the state directory; create it if the file is missing.
 
-    Key and certificate are one file, so that no crash can leave one without the other.
+    Key and certificate are in one file, so a crash never leaves one without the other.
 
     :param now: s since the epoch.
-    :raise ConfigurationError: the file holds no usable authority; says how to get a new one.
+    :raise ConfigurationError: the file holds no usable CA; the text names the cure.
     """
-    kept = f"{name}.pem"
-    data = state.read(kept)
+    file = f"{name}.pem"
+    data = state.read(file)
     if data is None:
-        # A name of its own, so that clients which trust several authorities can tell them apart.
-        words = f"tower {name} {secrets.token_hex(4)}"
-        authority = self_signed(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, words)]), LIFETIME, now)
-        state.write(kept, pem_of_key(authority.key) + authority.pem)
+        # A unique name, so that clients that trust several CAs can distinguish them.
+        common_name = f"tower {name} {secrets.token_hex(4)}"
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        authority = self_signed(subject, LIFETIME, now)
+        state.write(file, pem_of_key(authority.key) + authority.pem)
         return authority
-    where = str(state.path / kept)
+    path = str(state.path / file)
     try:
-        return _checked(where, data, where, data, now, "move the file away")
+        return _checked(path, data, path, data, now, "move the file away")
     except ConfigurationError as e:
         raise ConfigurationError(
-            f"{e} (without that file a new authority is made, and all kubeconfigs and joins need renewing)"
+            f"{e} (without this file Tower creates a new CA, and all kubeconfigs and joins must be renewed)"
         ) from e
 
 
 def given_authority(certificate_file: Path, key_file: Path, now: float) -> Authority:
-    """Return the authority of ``--ca-cert`` and ``--ca-key``; certificates above it may follow the first.
+    """Return the CA of ``--ca-cert`` and ``--ca-key``; its issuers' certificates may follow the first.
 
     :param now: s since the epoch.
-    :raise ConfigurationError: naming the option, the file and the cure.
+    :raise ConfigurationError: with the option, the file and the cure.
     """
     certificate = _read("--ca-cert", certificate_file)
     key = _read("--ca-key", key_file)
-    cure = "leave --ca-cert and --ca-key out, and Tower makes an authority of its own"
+    cure = "omit --ca-cert and --ca-key, and Tower creates its own CA"
     return _checked(f"--ca-cert {certificate_file}", certificate, f"--ca-key {key_file}", key, now, cure)
 
 
@@ -70,30 +71,29 @@ def _read(flag: str, path: Path) -> bytes:
     except OSError as e:
         raise ConfigurationError(f"{flag} {path}: {e.strerror}") from e
     if len(data) > _FILE_LIMIT:
-        raise ConfigurationError(f"{flag} {path}: larger than {_FILE_LIMIT} B, so not a PEM file")
+        raise ConfigurationError(f"{flag} {path}: not a PEM file: larger than {_FILE_LIMIT} B")
     return data
 
 
 def _checked(
-    certificate_place: str, certificate: bytes, key_place: str, key: bytes, now: float, cure: str
+    certificate_source: str, certificate: bytes, key_source: str, key: bytes, now: float, cure: str
 ) -> Authority:
-    """:param cure: what to do about an authority whose private key is public."""
-    refuse_published(certificate_place, certificate, cure)
-    certificates = _certificates(certificate_place, certificate, now)
-    signing = _signing_key(key_place, key)
+    """:param cure: for a CA whose private key is published."""
+    refuse_published(certificate_source, certificate, cure)
+    certificates = _certificates(certificate_source, certificate, now)
+    signing = _signing_key(key_source, key)
     if signing.public_key() != certificates[0].public_key():
         raise ConfigurationError(
-            f"{key_place}: not the key of the certificate in {certificate_place}: "
-            "give the pair that belongs together"
+            f"{key_source}: not the key of the certificate in {certificate_source}: set a matching pair"
         )
     return Authority(certificates, signing)
 
 
-def _certificates(place: str, data: bytes, now: float) -> tuple[x509.Certificate, ...]:
+def _certificates(source: str, data: bytes, now: float) -> tuple[x509.Certificate, ...]:
     try:
         certificates = load_certificates(data)
     except ValueError as e:
-        raise ConfigurationError(f"{place}: no certificate in PEM format") from e
+        raise ConfigurationError(f"{source}: no certificate in PEM format") from e
     signer = certificates[0]
     try:
         is_authority = signer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -101,14 +101,14 @@ def _certificates(place: str, data: bytes, now: float) -> tuple[x509.Certificate
         is_authority = False
     if not is_authority or not _may_sign(signer):
         raise ConfigurationError(
-            f"{place}: the first certificate is not that of an authority (CA:TRUE, keyCertSign)"
+            f"{source}: the first certificate is not a CA certificate (CA:TRUE, keyCertSign)"
         )
     if moment(now) >= signer.not_valid_after_utc:
-        raise ConfigurationError(f"{place}: ended on {signer.not_valid_after_utc:%Y-%m-%d}: renew it")
+        raise ConfigurationError(f"{source}: expired on {signer.not_valid_after_utc:%Y-%m-%d}: renew it")
     if moment(now) < signer.not_valid_before_utc:
         raise ConfigurationError(
-            f"{place}: valid only from {signer.not_valid_before_utc:%Y-%m-%d %H:%M} UTC: "
-            "is the clock of this machine right?"
+            f"{source}: not valid before {signer.not_valid_before_utc:%Y-%m-%d %H:%M} UTC: "
+            "check the clock of this machine"
         )
     return certificates
 
@@ -120,19 +120,19 @@ def _may_sign(certificate: x509.Certificate) -> bool:
         return True
 
 
-def _signing_key(place: str, data: bytes) -> SigningKey:
+def _signing_key(source: str, data: bytes) -> SigningKey:
     try:
         key = load_pem_private_key(data, None)
     except TypeError as e:
         raise ConfigurationError(
-            f"{place}: the key is encrypted: give it without a passphrase, mode 0600"
+            f"{source}: the key is encrypted: store it without a passphrase, mode 0600"
         ) from e
     except (ValueError, UnsupportedAlgorithm) as e:
-        raise ConfigurationError(f"{place}: no private key in PEM format") from e
+        raise ConfigurationError(f"{source}: no private key in PEM format") from e
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return key
     if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= _RSA_BITS:
         return key
     raise ConfigurationError(
-        f"{place}: only RSA keys from {_RSA_BITS} bits on and elliptic curve keys are accepted"
+        f"{source}: unsupported key: must be RSA of at least {_RSA_BITS} bits, or an elliptic curve key"
     )

@@ -1,8 +1,8 @@
-"""Certificate authorities: the one that signs what we serve, and the one that users' certificates come from.
+"""Certificate authorities, and the certificates that they issue.
 
-They are two, so that whoever holds the key of the one given by ``--ca-cert`` cannot make himself a user of
-Tower.  Keys are ECDSA P-256 where we choose them.  A certificate says little: who its holder is and until
-when is kept by `tower.clusters.credentials`, found by the certificate's digest, and can be revoked.
+Tower has two CAs: one signs serving certificates, the other users' certificates.  So the holder of the
+``--ca-cert`` key cannot become a user of Tower.  Keys that Tower creates are ECDSA P-256.  User, expiry and
+revocation of a credential are in `tower.clusters.credentials`, looked up by the certificate's digest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SigningKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 #: How far another machine's clock may be behind ours, s.
 CLOCK_SKEW = 300.0
 
-#: In a certificate's URI name, what it opens when it is for Tower's own API.
+#: URI name in certificates for Tower's own API.
 API_AUDIENCE = "tower:api"
 
 _HOST_NAME = re.compile(
@@ -51,10 +51,10 @@ _NAME_LIMIT = 64
 class Issued:
     """A new certificate with its key.
 
-    :ivar certificate_pem: the certificate alone.
+    :ivar certificate_pem: the certificate without its issuers.
     :ivar key_pem: its private key, PKCS #8.
-    :ivar digest: SHA-256 of the certificate's DER, hexadecimal: what `tower.clusters.credentials` finds it by.
-    :ivar not_after: when it ends, s since the epoch.
+    :ivar digest: SHA-256 of the certificate's DER, hexadecimal; its key in `tower.clusters.credentials`.
+    :ivar not_after: expiry, s since the epoch.
     """
 
     certificate_pem: bytes
@@ -64,12 +64,12 @@ class Issued:
 
 
 def load_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """Return the certificates, one or more, in *pem*.
+    """Return the certificates in *pem*.
 
-    :raise ValueError: there is none, or one cannot be read.
+    :raise ValueError: *pem* holds no certificate, or a malformed one.
     """
     with warnings.catch_warnings():
-        # A serial number 0 is wrong, but kubeadm's authorities have it.
+        # Serial number 0 is invalid, but kubeadm's CAs have it.
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         return tuple(x509.load_pem_x509_certificates(pem))
 
@@ -81,20 +81,20 @@ def public_key_hash(certificate: x509.Certificate) -> str:
 
 
 def ca_hash(certificate_pem: bytes) -> str:
-    """Return what pins an authority, in kubeadm's format: ``sha256:<hex of its SubjectPublicKeyInfo>``.
+    """Return the hash that pins a CA, in kubeadm's format: ``sha256:<hex of its SubjectPublicKeyInfo>``.
 
-    Of several certificates the first counts: that is the one that signs.
+    Only the first certificate counts: it signs.
     """
     return "sha256:" + public_key_hash(load_certificates(certificate_pem)[0])
 
 
 def audience(cluster_name: str, cluster_uid: str) -> str:
-    """Return the URI name that ties a certificate to one cluster; no cluster means Tower's own API."""
+    """Return the URI name that restricts a certificate to one cluster, or without a name to Tower's API."""
     return f"tower:cluster:{cluster_name}:{cluster_uid}" if cluster_name else API_AUDIENCE
 
 
 def moment(seconds: float) -> datetime:
-    """Return the time *seconds* after the epoch, cut to whole seconds as certificates have them."""
+    """Return the time *seconds* after the epoch, truncated to whole seconds as in certificates."""
     return datetime.fromtimestamp(int(seconds), UTC)
 
 
@@ -107,8 +107,7 @@ def pem_of_key(key: SigningKey) -> bytes:
 class Authority:
     """A certificate authority that can sign.
 
-    :ivar certificates: its certificate first, then what else its file held (the way up to a root).
-    :ivar key: its private key.
+    :ivar certificates: its certificate, then those of its issuers up to a root.
     """
 
     certificates: Sequence[x509.Certificate]
@@ -121,27 +120,27 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """All its certificates: what a client needs in order to verify what it signed."""
+        """Its certificates, which clients need for verification."""
         return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in self.certificates)
 
     @property
     def hash(self) -> str:
-        """What pins it; see `ca_hash`."""
+        """The hash that pins it; see `ca_hash`."""
         return "sha256:" + public_key_hash(self.certificate)
 
     @property
     def not_after(self) -> float:
-        """When it ends, s since the epoch."""
+        """Its expiry, s since the epoch."""
         return self.certificate.not_valid_after_utc.timestamp()
 
     def client_certificate(
         self, user: str, groups: Iterable[str], cluster_name: str, cluster_uid: str, ttl: float, now: float
     ) -> Issued:
-        """Return a certificate for *user*, tied to one cluster (or, with no name, to Tower's own API).
+        """Return a certificate for *user*, restricted to one cluster, or without a name to Tower's API.
 
-        :param ttl: how long it lives, s.
+        :param ttl: lifetime, s.
         :param now: s since the epoch.
-        :raise Invalid: a name that does not fit a certificate.
+        :raise Invalid: a name does not fit a certificate.
         """
         names = [_attribute(NameOID.COMMON_NAME, "user", user)]
         names += [_attribute(NameOID.ORGANIZATION_NAME, "group", group) for group in groups]
@@ -150,17 +149,17 @@ class Authority:
         return self._issue(subject, [uri], ExtendedKeyUsageOID.CLIENT_AUTH, ttl, now)
 
     def server_certificate(self, names: Sequence[str], lifetime: float, now: float) -> Issued:
-        """Return a certificate for a server that is reached under *names* (host names and IP addresses).
+        """Return a server certificate for *names* (host names and IP addresses).
 
-        :param lifetime: how long it lives, s; cut where the authority itself ends.
+        :param lifetime: s; ends no later than the CA.
         :param now: s since the epoch.
-        :raise ConfigurationError: a name that no certificate can carry.
+        :raise ConfigurationError: a name is neither a host name nor an IP address.
         """
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tower")])
         return self._issue(subject, general_names(names), ExtendedKeyUsageOID.SERVER_AUTH, lifetime, now)
 
     def issued(self, certificate: x509.Certificate) -> bool:
-        """Tell whether *certificate* was signed by this authority."""
+        """Return whether this CA signed *certificate*."""
         try:
             certificate.verify_directly_issued_by(self.certificate)
         except (InvalidSignature, TypeError, ValueError):
@@ -195,17 +194,17 @@ class Authority:
 
 
 def general_names(names: Iterable[str]) -> list[x509.GeneralName]:
-    """Return *names* as a certificate carries them: host names, or IP addresses (``[::1]`` too), each once.
+    """Return host names and IP addresses (``[::1]`` too) as alternative names, without duplicates.
 
-    :raise ConfigurationError: a name that no certificate can carry.
+    :raise ConfigurationError: a name is neither a host name nor an IP address.
     """
     return list(dict.fromkeys(_general_name(name) for name in names))
 
 
 def self_signed(subject: x509.Name, lifetime: float, now: float) -> Authority:
-    """Return a new authority of our own.
+    """Return a new CA with a self-signed certificate.
 
-    :param lifetime: how long it lives, s.
+    :param lifetime: s.
     :param now: s since the epoch.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -262,7 +261,7 @@ def _attribute(kind: x509.ObjectIdentifier, what: str, value: str) -> x509.NameA
     if not 0 < len(value) <= _NAME_LIMIT or not value.isprintable():
         raise Invalid(
             f"{what} {value!r} does not fit a certificate, which takes 1 to {_NAME_LIMIT} printable "
-            "characters: ask for a token instead (--auth token)"
+            "characters: issue a token instead (--auth token)"
         )
     return x509.NameAttribute(kind, value)
 
@@ -278,6 +277,6 @@ def _general_name(name: str) -> x509.GeneralName:
         plain = ""
     if not _HOST_NAME.fullmatch(plain) or len(plain) > 253:
         raise ConfigurationError(
-            f"{name!r} is neither a host name nor an IP address: no certificate can be made for it"
+            f"{name!r} is neither a host name nor an IP address: no certificate can be issued for it"
         )
     return x509.DNSName(plain)

@@ -1,12 +1,12 @@
-"""The certificate that the front door and the cluster ports show, and their TLS context.
+"""The serving certificate of the front door and the cluster ports, and their TLS context.
 
-One `ssl.SSLContext` lives as long as the process: a renewed certificate is loaded into it, new connections
-get it, and nothing listens anew.
+One `ssl.SSLContext` lives as long as the process.  A renewed certificate is loaded into it, so new
+connections get it and no port is reopened.
 
-A client's certificate is asked for, not required.  TLS verifies only that our users' authority signed it; its
-end is left to `tower.web.access.authentication`, for each request, so that an expired credential is answered with a
-`Status` that a person understands instead of a TLS alert, and a resumed session is no way around it (resumed
-sessions carry the client's certificate, with TLS 1.2 and 1.3).
+A client certificate is requested, not required.  TLS verifies only that the users' CA signed it.
+`tower.web.access.authentication` checks its expiry for each request, so an expired credential is answered
+with a readable `Status` instead of a TLS alert.  TLS session resumption does not bypass this check: resumed
+sessions carry the client's certificate, with TLS 1.2 and 1.3.
 """
 
 from __future__ import annotations
@@ -21,32 +21,31 @@ from tower.errors import ConfigurationError, TowerError
 from tower.trust.pki import Authority, general_names, load_certificates
 from tower.trust.statedir import StateDir
 
-#: How long a serving certificate lives, s.
+#: Lifetime of a serving certificate, s.
 LIFETIME = 90 * 86400.0
 
-#: How often to ask whether it is to be renewed: the time of day may be set at any moment, s.
+#: How often renewal is checked, s; short, as the time of day may be changed at any moment.
 RENEWAL_PERIOD = 60.0
 
-#: Where it is kept in the state directory: key, certificate, and the authorities up to the root.
+#: File in the state directory: key, certificate, and the CAs up to the root.
 STATE_FILE = "serving.pem"
 
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not name.
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python does not define.
 _NO_CHECK_TIME = 0x200000
-
 
 _WILDCARDS = ("0.0.0.0", "::", "*")
 
 
 class ServingCertificate:
-    """Keeps a serving certificate that is good for *names* and a TLS context with it.
+    """A serving certificate for *names*, renewed in time, and TLS contexts that use it.
 
-    :param authority: signs the certificate; sent along, so that an agent can pin it by hash alone.
-    :param users: the authority that clients' certificates must come from.
+    :param authority: signs the certificate; sent with it, so that an agent can pin it by hash alone.
+    :param users: CA of client certificates.
     :param names: host names and IP addresses that clients may use; see `serving_names`.
-    :param now: gives the time, s since the epoch.
-    :ivar context: for every listener; the certificate in it follows the renewals.
-    :ivar open_context: the same for those that ask nobody for a certificate.
-    :raise ConfigurationError: a name no certificate can carry, or the state directory cannot be written.
+    :param now: returns the time, s since the epoch.
+    :ivar context: for all listeners; always has the current certificate.
+    :ivar open_context: same, for ports that request no client certificate.
+    :raise ConfigurationError: a name does not fit a certificate, or the state directory cannot be written.
     """
 
     _log = Logger()
@@ -65,26 +64,26 @@ class ServingCertificate:
         self._now = now
         self.context = _server_context(users)
         self.open_context = _server_context(None)
-        kept = self._kept()
-        if kept is not None and not self._due(kept) and self._load():
-            self._certificate = kept
+        stored = self._stored()
+        if stored is not None and not self._due(stored) and self._load():
+            self._certificate = stored
         else:
             self._issue()
 
     @property
     def not_after(self) -> float:
-        """When the certificate in use ends, s since the epoch."""
+        """Expiry of the certificate in use, s since the epoch."""
         return self._certificate.not_valid_after_utc.timestamp()
 
     def renew(self) -> None:
-        """Renew the certificate when less than a third of its life is left; a timer's body, never raises."""
+        """Renew the certificate if less than a third of its lifetime is left; logs failures."""
         try:
             if self._due(self._certificate):
                 self._issue()
-                self._log.info("renewed the serving certificate, good until {until}", until=self.not_after)
+                self._log.info("renewed the serving certificate, valid until {until}", until=self.not_after)
         except (TowerError, OSError):
             self._log.failure(
-                "cannot renew the serving certificate, which ends at {until}", until=self.not_after
+                "cannot renew the serving certificate, which expires at {until}", until=self.not_after
             )
 
     def _issue(self) -> None:
@@ -94,15 +93,15 @@ class ServingCertificate:
             raise ConfigurationError(f"{self._state.path / STATE_FILE}: cannot be read back")
         self._certificate = load_certificates(issued.certificate_pem)[0]
 
-    def _kept(self) -> x509.Certificate | None:
-        """Return the certificate in the state directory if it is ours to use."""
+    def _stored(self) -> x509.Certificate | None:
+        """Return the certificate in the state directory if its CA and names are still right."""
         data = self._state.read(STATE_FILE)
         if data is None:
             return None
         try:
             certificate, *authorities = load_certificates(data)
         except ValueError:
-            return None  # not ours to understand, and easily made anew
+            return None  # a new one is easily issued
         try:
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (x509.ExtensionNotFound, ValueError):
@@ -119,13 +118,13 @@ class ServingCertificate:
         now = self._now()
         if begin <= now <= end - (end - begin) / 3:
             return False
-        # One that ends with its authority cannot be bettered.
+        # A new certificate would not outlive the CA either.
         return now < begin or end < self._authority.not_after
 
     def _load(self) -> bool:
-        """Put what the state directory has into the context; tell whether key and certificate fit.
+        """Load the state file into the contexts; return whether its key and certificate match.
 
-        The password is for a key that is encrypted, which then fails instead of asking the terminal.
+        With an empty password an encrypted key fails instead of prompting on the terminal.
         """
         try:
             for context in (self.context, self.open_context):
@@ -136,10 +135,7 @@ class ServingCertificate:
 
 
 def serving_names(*hosts: str | None) -> list[str]:
-    """Return the names to be served under: *hosts* (published, listened on) and this machine's own.
-
-    An empty name and a wildcard address name nobody and are left out.
-    """
+    """Return the names of the certificate: *hosts*, except empty ones and wildcards, and the loopback's."""
     names = [host for host in hosts if host and host.strip("[]") not in _WILDCARDS]
     return list(dict.fromkeys([*names, "localhost", "127.0.0.1", "::1"]))
 
@@ -148,7 +144,7 @@ def _server_context(users: Authority | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    # All that is offered is strong, and clients know what is fast for them: mostly AES-128, as for us.
+    # All offered ciphers are strong, and clients know which is fast for them: mostly AES-128, as for us.
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(["http/1.1"])
     context.num_tickets = 1

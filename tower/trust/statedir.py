@@ -1,4 +1,4 @@
-"""The state directory: private, one program at a time, and every file in it replaced in one step."""
+"""The state directory: private, locked by one process, with atomic writes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from pathlib import Path
 
 from tower.errors import ConfigurationError
 
-#: Largest file that is read from it, B.
+#: Largest file that is read, B.
 FILE_LIMIT = 16 * 1024 * 1024
 
 _LOCK = "lock"
 
 
 class StateDir:
-    """A directory that only its owner can look into; created when it is not there.
+    """A directory that only its owner can read; created, with its parents, if it is missing.
 
-    Sets the process's umask to 077, since everything the program writes is private.
+    Sets the process's umask to 077, since everything that the process writes is private.
 
-    :param path: with its parents, which are created as private as it is.
-    :ivar path: the directory, absolute.
-    :raise ConfigurationError: others may read it, somebody else owns it, or it cannot be used.
+    :ivar path: absolute.
+    :raise ConfigurationError: other users may read or own the directory, or it cannot be created.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -39,22 +38,22 @@ class StateDir:
 
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISDIR(status.st_mode):
-            raise ConfigurationError(f"state directory {self.path}: not a directory: name another one")
+            raise ConfigurationError(f"state directory {self.path}: not a directory: set another path")
         if status.st_uid != os.geteuid():
             raise ConfigurationError(
-                f"state directory {self.path}: belongs to uid {status.st_uid}, not to {os.geteuid()}, "
-                f"who runs this: chown -R {os.geteuid()} {self.path}"
+                f"state directory {self.path}: owned by uid {status.st_uid}, but Tower runs as "
+                f"{os.geteuid()}: chown -R {os.geteuid()} {self.path}"
             )
         if status.st_mode & 0o077:
             raise ConfigurationError(
-                f"state directory {self.path}: others may look into it (mode {status.st_mode & 0o777:03o}): "
-                f"chmod 700 {self.path}, or name another directory"
+                f"state directory {self.path}: accessible to other users (mode "
+                f"{status.st_mode & 0o777:03o}): chmod 700 {self.path}, or set another directory"
             )
 
     def lock(self) -> None:
-        """Keep other programs out until `close`, or until this process and its children are gone.
+        """Lock the directory until `close`, or until this process and its children exit.
 
-        :raise ConfigurationError: another program has it.
+        :raise ConfigurationError: another process holds the lock.
         """
         if self._lock is not None:
             return
@@ -67,8 +66,8 @@ class StateDir:
         except BlockingIOError as e:
             os.close(descriptor)
             raise ConfigurationError(
-                f"state directory {self.path}: another Tower runs on it: "
-                "stop that one, or name another directory"
+                f"state directory {self.path}: in use by another Tower process: "
+                "stop that process, or set another directory"
             ) from e
         except OSError as e:
             if descriptor >= 0:
@@ -77,15 +76,15 @@ class StateDir:
         self._lock = descriptor
 
     def close(self) -> None:
-        """Let other programs in."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def read(self, name: str) -> bytes | None:
-        """Return a file's content, or None when there is no such file.
+        """Return a file's content, or None if the file does not exist.
 
-        :raise ConfigurationError: it cannot be read, or is larger than `FILE_LIMIT`.
+        :raise ConfigurationError: the file cannot be read, or is larger than `FILE_LIMIT`.
         """
         path = self.path / _plain(name)
         try:
@@ -96,13 +95,13 @@ class StateDir:
         except OSError as e:
             raise ConfigurationError(f"{path}: {e.strerror}") from e
         if len(data) > FILE_LIMIT:
-            raise ConfigurationError(f"{path}: larger than {FILE_LIMIT} B, so not Tower's")
+            raise ConfigurationError(f"{path}: not written by Tower: larger than {FILE_LIMIT} B")
         return data
 
     def write(self, name: str, data: bytes, mode: int = 0o600) -> None:
-        """Replace a file's content; after a crash it is the old one or the new one, whole.
+        """Replace a file's content atomically: after a crash, either the old or the new content is complete.
 
-        :raise ConfigurationError: it cannot be written, as on a full disk; the old one stays.
+        :raise ConfigurationError: the file cannot be written, as on a full disk; the old content stays.
         """
         path = self.path / _plain(name)
         draft = self.path / f".{name}.{secrets.token_hex(6)}"
@@ -113,26 +112,24 @@ class StateDir:
             except OSError:
                 draft.unlink(missing_ok=True)
                 raise
-            _sync(self.path)
+            sync(self.path)
         except OSError as e:
             raise ConfigurationError(f"cannot write {path}: {e.strerror}") from e
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there.
+        """Remove a file, if it exists.
 
-        :raise ConfigurationError: it cannot be removed.
+        :raise ConfigurationError: the file cannot be removed.
         """
         path = self.path / _plain(name)
         try:
             path.unlink(missing_ok=True)
-            _sync(self.path)
+            sync(self.path)
         except OSError as e:
             raise ConfigurationError(f"cannot remove {path}: {e.strerror}") from e
 
     def _failed(self, error: OSError) -> ConfigurationError:
-        return ConfigurationError(
-            f"state directory {self.path}: {error.strerror}; name one that can be written"
-        )
+        return ConfigurationError(f"state directory {self.path}: {error.strerror}: set a writable directory")
 
 
 def _plain(name: str) -> str:
@@ -146,11 +143,11 @@ def _write_new(path: Path, data: bytes, mode: int) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
-        os.fchmod(descriptor, mode)  # whatever the umask is
+        os.fchmod(descriptor, mode)  # regardless of the umask
         os.fsync(descriptor)
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Make a rename or removal in *directory* durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -1,7 +1,7 @@
-"""Secrets in records: sealed by a key that is in a file, and not in the database.
+"""Encryption of secrets in records, with a key in a file outside the database.
 
-Who has the database alone, such as a backup of it, reads none of them.  They are sealed as Fernet does it: by
-AES-128 in CBC mode with HMAC-SHA256.
+So the database alone, such as a backup, reveals no secret.  Secrets are Fernet tokens: AES-128 in CBC mode
+with HMAC-SHA256.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
 from tower.errors import ConfigurationError
+from tower.trust.statedir import sync
 
 #: Largest key file that is read, B.
 FILE_LIMIT = 64 * 1024
 
-#: Identity of a file's content: while it is the same, so is the content.
+#: Identity of a file's content: modification time, size, inode and mode.
 _Signature = tuple[int, int, int, int]
 
 
@@ -27,14 +28,16 @@ class VaultError(ConfigurationError):
 
 
 class UnsealFailed(VaultError):
-    """Something was sealed with a key that the file does not hold; what is sealed now opens again."""
+    """The key file holds no key for a sealed secret; new secrets can still be sealed."""
 
 
 class Vault:
-    """:param path: of the key file: one key in a line, as `new_key` makes them.  The first one seals; all of
-        them open, so that a new one can be put in front of the others.  Lines that begin with ``#`` do not
-        count.  The file is made when something is to be sealed and there is none; changes count at once.
-    :param now: returns the time of day, s since the epoch; what is sealed shows when.
+    """Seals and opens secrets with the keys of a file.
+
+    :param path: key file, one key of `new_key` per line; lines that begin with ``#`` are ignored.  The first
+        key seals, all keys open: to rotate, insert a new first line.  `seal` creates a missing file.  Changes
+        take effect immediately.
+    :param now: returns the time of day, s since the epoch, which sealed secrets contain.
     """
 
     def __init__(self, path: str | os.PathLike[str], now: Callable[[], float] | None = None) -> None:
@@ -44,10 +47,10 @@ class Vault:
         self._keys: list[Fernet] = []
 
     def seal(self, plain: bytes, about: str) -> str:
-        """Return *plain* so that only `open` with the same *about* returns it.
+        """Return *plain* encrypted; only `open` with the same *about* decrypts it.
 
-        :param about: what it belongs to, such as the uid of a cluster; no secret, and without a NUL.
-        :raise VaultError: there is no key file that can be used, and none can be made.
+        :param about: the owner, such as the uid of a cluster; not secret, without NUL.
+        :raise VaultError: the key file cannot be used or created.
         """
         if not self._has_keys():
             self._create()
@@ -58,24 +61,24 @@ class Vault:
         return token.decode("ascii")
 
     def open(self, sealed: str, about: str) -> bytes:
-        """Return what was sealed for *about*.
+        """Return the secret that was sealed for *about*.
 
-        :raise NotOpened: it was sealed with another key, for something else, or was changed since.
+        :raise UnsealFailed: it was sealed with another key or for another owner, or was modified.
         :raise VaultError: the key file cannot be used.
         """
         if not self._has_keys():
-            raise UnsealFailed(f"key file {self.path}: is not there: put it back, as from a backup")
+            raise UnsealFailed(f"key file {self.path}: not found: restore it from a backup")
         try:
             data = MultiFernet(self._keys).decrypt(sealed.encode())
         except InvalidToken:
-            raise UnsealFailed(f"key file {self.path}: holds no key that opens what was sealed") from None
+            raise UnsealFailed(f"key file {self.path}: holds no key for this secret") from None
         owner, _, plain = data.partition(b"\0")
         if owner != about.encode():
-            raise UnsealFailed("what was sealed belongs to something else")
+            raise UnsealFailed("the secret was sealed for another owner")
         return plain
 
     def is_current(self, sealed: str) -> bool:
-        """Tell whether the first key of the file sealed this.
+        """Return whether the first key of the file sealed this.
 
         :raise VaultError: the key file cannot be used.
         """
@@ -88,7 +91,7 @@ class Vault:
         return True
 
     def _has_keys(self) -> bool:
-        """Read the file if it changed; return whether there is one."""
+        """Read the file if it changed; return whether it exists."""
         try:
             with self.path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -110,12 +113,13 @@ class Vault:
     def _check(self, status: os.stat_result) -> None:
         if status.st_mode & 0o077:
             raise VaultError(
-                f"key file {self.path}: others may read it (mode {status.st_mode & 0o777:03o}): "
+                f"key file {self.path}: readable by other users (mode {status.st_mode & 0o777:03o}): "
                 f"chmod 600 {self.path}"
             )
         if status.st_uid not in (os.geteuid(), 0):
             raise VaultError(
-                f"key file {self.path}: belongs to uid {status.st_uid}, not to {os.geteuid()}, who runs this"
+                f"key file {self.path}: owned by uid {status.st_uid}, but Tower runs as {os.geteuid()}: "
+                f"chown {os.geteuid()} {self.path}"
             )
 
     def _parsed(self, data: bytes) -> list[Fernet]:
@@ -126,18 +130,16 @@ class Vault:
                 continue
             try:
                 keys.append(Fernet(line))
-            except ValueError:  # whose text may hold the line
+            except ValueError:  # its text may contain the line
                 raise VaultError(
-                    f"key file {self.path}: line {number} is no key: a key is 32 bytes in base64url"
+                    f"key file {self.path}: line {number} is not a key: a key is 32 bytes in base64url"
                 ) from None
         if not keys or len(data) > FILE_LIMIT:
-            raise VaultError(
-                f"key file {self.path}: holds no key: put it back, as from a backup, or remove it"
-            )
+            raise VaultError(f"key file {self.path}: holds no key: restore it from a backup, or remove it")
         return keys
 
     def _create(self) -> None:
-        """Make the file; one that somebody else made in this moment stays."""
+        """Create the file; keep one that another process creates at the same time."""
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -149,19 +151,11 @@ class Vault:
                 os.link(draft, self.path)
             finally:
                 draft.unlink(missing_ok=True)
-            self._sync()
+            sync(self.path.parent)  # without the key, everything that it sealed is lost
         except FileExistsError:
             return
         except OSError as e:
-            raise VaultError(f"cannot make the key file {self.path}: {e.strerror}") from e
-
-    def _sync(self) -> None:
-        """Make the file's name durable: without the key all that it seals would be lost."""
-        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            raise VaultError(f"cannot create key file {self.path}: {e.strerror}") from e
 
 
 def new_key() -> bytes:

@@ -172,7 +172,9 @@ class Profile:
         if self._required:
             for key in _INTERACTIVE:
                 if key in values:
-                    raise self._files.wrong(name, f"has {key}, which Tower does not support: use keys or a role")
+                    raise self._files.wrong(
+                        name, f"has {key}, which Tower does not support: use keys or a role"
+                    )
         return None
 
 

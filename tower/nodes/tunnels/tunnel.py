@@ -221,7 +221,9 @@ class NodeTunnel:
         node = self.node
 
         def late() -> StreamRefused:
-            return StreamRefused("timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s")
+            return StreamRefused(
+                "timeout", f"{describe_node(node)} did not connect to {target} in {timeout:g} s"
+            )
 
         def refused(failure: Failure) -> Channel:
             error = failure.value

@@ -76,6 +76,7 @@ def _ssh() -> dict[str, Any]:
             "knownHosts": _text("Their host keys, as OpenSSH keeps them; ssh's own files by default."),
             "nodes": _texts("The nodes, HOST:PORT each."),
             "nodesFile": _text("File with one node in a line."),
+            "nodesFromAPI": _flag("List the nodes with the cluster's API; a cloud only installs the key."),
             "cloudProvider": _text("Cloud that lists the nodes and installs the key."),
             "cloudConfig": _text("File for the cloud provider."),
             "addressTypes": _texts("Which of a listed node's addresses is dialled, the preferred one first."),
