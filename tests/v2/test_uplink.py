@@ -38,7 +38,7 @@ class FakeDialer:
         return await self.result
 
 
-class FakeDialling:
+class FakeDialing:
     """Records the streams of one tunnel."""
 
     stopped = False
@@ -52,67 +52,14 @@ class FakeDialling:
 
 
 class FakeOutgoing:
-    """Hands out one `FakeDialling`."""
+    """Hands out one `FakeDialing`."""
 
     def __init__(self) -> None:
-        self.dialling = FakeDialling()
+        self.dialing = FakeDialing()
 
-    def for_tunnel(self) -> FakeDialling:
+    def for_tunnel(self) -> FakeDialing:
         """Be an `Outgoing`."""
-        return self.dialling
-
-
-class HostKeysTests(SynchronousTestCase):
-    def setUp(self) -> None:
-        """Create a state directory."""
-        self.state = StateDir(Path(self.mktemp()))
-
-    def test_given(self) -> None:
-        """The keys of the join command are pinned."""
-        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER})
-
-    def test_learnt(self) -> None:
-        """Keys that the proxy announced are pinned too, also after a restart."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn([HOST_KEY.fingerprint, AGENT_KEY.fingerprint])
-        everything = {OTHER, HOST_KEY.fingerprint, AGENT_KEY.fingerprint}
-        self.assertEqual(keys.pinned, everything)
-        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, everything)
-
-    def test_replaced(self) -> None:
-        """A key that the proxy announces no longer is forgotten; nothing announced changes nothing."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn([HOST_KEY.fingerprint])
-        keys.learn([AGENT_KEY.fingerprint])
-        keys.learn([])
-        self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER, AGENT_KEY.fingerprint})
-
-    def test_other_join_line(self) -> None:
-        """With another join line nothing that came by the old one counts."""
-        KnownProxies(self.state, [OTHER]).learn([HOST_KEY.fingerprint])
-        self.assertEqual(KnownProxies(self.state, [AGENT_KEY.fingerprint]).pinned, {AGENT_KEY.fingerprint})
-
-    def test_damaged(self) -> None:
-        """With a damaged file the agent starts, and pins nothing of it."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn([HOST_KEY.fingerprint])
-        (path,) = self.state.path.glob("host-keys*")
-        for content in (
-            b"",
-            b"{",
-            b"[]",
-            b'{"given": "x"}',
-            b"\xff",
-            path.read_bytes().replace(b"SHA256:", b""),
-        ):
-            path.write_bytes(content)
-            self.assertEqual(KnownProxies(self.state, [OTHER]).pinned, {OTHER}, content)
-
-    def test_nonsense(self) -> None:
-        """An announcement that is not a fingerprint is not stored."""
-        keys = KnownProxies(self.state, [OTHER])
-        keys.learn(["SHA256:x"])
-        self.assertEqual(keys.pinned, {OTHER})
+        return self.dialing
 
 
 class UplinkTests(SynchronousTestCase):
@@ -183,7 +130,7 @@ class UplinkTests(SynchronousTestCase):
         self.assertEqual((tunnel.name, tunnel.since, tunnel.streams), ("alpha", NOW, 0))
         self.assertEqual(self.host_keys.pinned, {HOST_KEY.fingerprint, AGENT_KEY.fingerprint})
         self.over()
-        self.assertTrue(self.outgoing.dialling.stopped)
+        self.assertTrue(self.outgoing.dialing.stopped)
 
     def test_token(self) -> None:
         """A new agent enrols with its token, and then has it no more, even if it would be good again."""

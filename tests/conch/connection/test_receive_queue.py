@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.conch.connection.receive_queue import ReceiveQueue
 
 
-class InboxTests(SynchronousTestCase):
+class ReceiveQueueTests(SynchronousTestCase):
     """Inbox."""
 
     def taken(self, inbox: ReceiveQueue) -> list[bytes]:

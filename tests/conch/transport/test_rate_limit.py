@@ -7,7 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from tower.conch.transport.rate_limit import TokenBucket
 
 
-class AllowanceTests(SynchronousTestCase):
+class TokenBucketTests(SynchronousTestCase):
     """Allowance."""
 
     def taken(self, allowance: TokenBucket, now: float, earned: float = 0.0) -> int:
