@@ -51,10 +51,10 @@ class V1AgentAcceptor:
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Take the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
-        entrance = TunnelSlot(self._reception.places)
-        admit = partial(self._admit, entrance)
+        slot = TunnelSlot(self._reception.places)
+        admit = partial(self._admit, slot)
         ssh = V1ServerTransport(self._reception.wheel, self._host_key, admit, keepalive=self._keepalive)
-        entrance.attach(ssh)
+        slot.attach(ssh)
         return self._reception.take(ssh, ssh.ready, pipe, leftover, self._welcome, self._text_came)
 
     def _text_came(self) -> None:
@@ -64,10 +64,10 @@ class V1AgentAcceptor:
             level=LogLevel.warn,
         )
 
-    def _admit(self, entrance: TunnelSlot, config: AgentConfig) -> str:
+    def _admit(self, slot: TunnelSlot, config: AgentConfig) -> str:
         """All agents of a cluster may send one token, so the cluster's limit alone counts for them."""
         token = self._tokens.check(config.name, config.token)
-        entrance.enter(config.name, "")
+        slot.acquire(config.name, "")
         return token
 
     def _welcome(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:

@@ -36,23 +36,23 @@ P = TypeVar("P")
 class _Gate:
     """The gatekeeper of one connection: its key is good, and there is a place for its tunnel."""
 
-    __slots__ = ("_entrance", "_tokens")
+    __slots__ = ("_slot", "_tokens")
 
-    def __init__(self, tokens: JoinTokens, entrance: TunnelSlot) -> None:
+    def __init__(self, tokens: JoinTokens, slot: TunnelSlot) -> None:
         self._tokens = tokens
-        self._entrance = entrance
+        self._slot = slot
 
     def is_enrolled(self, cluster: str, fingerprint: str, /) -> bool | Awaitable[bool]:
         """See `Gatekeeper.is_enrolled`."""
         if not self._tokens.is_enrolled(cluster, fingerprint):
             return False
-        waiting = self._entrance.enter(cluster, fingerprint)
+        waiting = self._slot.acquire(cluster, fingerprint)
         return True if waiting is None else waiting.addCallback(lambda _: True)
 
     async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes, /) -> None:
         """See `Gatekeeper.enrol`."""
         await self._tokens.enrol(cluster, token, fingerprint, blob)
-        waiting = self._entrance.enter(cluster, fingerprint)
+        waiting = self._slot.acquire(cluster, fingerprint)
         if waiting is not None:
             await waiting
 
@@ -108,10 +108,10 @@ class AgentAcceptor(Service):
 
         :return: fires once the agent is let in or gone.
         """
-        entrance = TunnelSlot(self.places)
-        gate = _Gate(self._gate, entrance)
+        slot = TunnelSlot(self.places)
+        gate = _Gate(self._gate, slot)
         ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
-        entrance.attach(ssh)
+        slot.attach(ssh)
         return self.take(ssh, ssh.ready, pipe, leftover, self._welcome)
 
     def take(
