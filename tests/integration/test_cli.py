@@ -44,13 +44,13 @@ class WrongOptionTests(SynchronousTestCase):
     def refusal(self, argv: list[str], *words: str, environment: dict[str, str] | None = None) -> str:
         """Run what must fail: exit code 1, one line that has all the words, no traceback."""
         done = run(argv, folder=self.folder, environment=environment)
-        said = (done.stderr + done.stdout).decode()
-        self.assertEqual(done.returncode, 1, said)
-        self.assertNotIn("Traceback", said)
-        lines = [line for line in said.splitlines() if line.strip()]
+        text = (done.stderr + done.stdout).decode()
+        self.assertEqual(done.returncode, 1, text)
+        self.assertNotIn("Traceback", text)
+        lines = [line for line in text.splitlines() if line.strip()]
         for word in words:
-            self.assertIn(word, said)
-        self.assertEqual(len(lines), 1, said)
+            self.assertIn(word, text)
+        self.assertEqual(len(lines), 1, text)
         return lines[0]
 
     def test_taken_port(self) -> None:
@@ -60,7 +60,7 @@ class WrongOptionTests(SynchronousTestCase):
             self.refusal(self.proxy(f"--port={port}"), "--port", port)
             self.refusal(self.proxy(f"--secure-port={port}"), "--secure-port", port)
 
-    def test_port_that_is_no_number(self) -> None:
+    def test_port_not_a_number(self) -> None:
         """A port that is not a number is named with its option."""
         for option in ("--port", "--secure-port"):
             self.refusal(self.proxy(f"{option}=xyz"), option, "xyz")
