@@ -58,7 +58,8 @@ class OldPeersTests(harness.TowerTestCase):
         proxy.start()
         argv = [script("twistd"), "-n", "--pidfile=", "tower-agent", "--protocol=v1", f"--name={cluster}"]
         argv += [f"--proxy-server={proxy.url.replace('http', 'ws')}", "--insecure-v1-any-host-key"]
-        argv += [
+        argv += [f"--kubeconfig={member.cluster_admin.kubeconfig}"]
+        argv += [f"--health-address={LOOPBACK}:{free_port()}"]
             f"--kubeconfig={member.cluster_admin.kubeconfig}",
             f"--health-address={LOOPBACK}:{free_port()}",
         ]
