@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import LogLevel, capturedLogs, eventAsText
 from twisted.python.usage import UsageError
@@ -121,7 +122,7 @@ class AgentTests(SynchronousTestCase):
         self.folder.mkdir()
         self.kubeconfig = self.folder / "kubeconfig"
         self.write_kubeconfig()
-        self.reactor = MemoryReactorClock()
+        self.reactor: Any = MemoryReactorClock()
 
     def write_kubeconfig(self, server: str = "https://10.0.0.1:6443") -> None:
         """Write it."""
@@ -207,7 +208,7 @@ class AgentTests(SynchronousTestCase):
         for name in names:
             self.assertIn(f"--allow-system-identity {name}: ", "".join(warnings))
         loud = "".join(e["log_format"] for e in events if e["log_level"] is LogLevel.critical)
-        self.assertIn("EVERYBODY", loud)
+        self.assertIn("ALL users", loud)
         self.assertIn("--allow-system-identities is insecure", loud)
         with capturedLogs() as later:
             self.reactor.advance(600)
@@ -340,7 +341,7 @@ class HangupTests(SynchronousTestCase):
             return handlers[-2]
 
         retries: list[bool] = []
-        hangup = Hangup(FakeReactor(), lambda: retries.append(True), set_handler)
+        hangup = Hangup(cast(IReactorFromThreads, FakeReactor()), lambda: retries.append(True), set_handler)
         hangup.startService()
         handlers[-1](signal.SIGHUP, None)
         self.assertEqual(retries, [True])

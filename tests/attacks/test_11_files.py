@@ -176,7 +176,7 @@ class ReadingTests(FilesCase):
         self.create(nodes=["127.0.0.1:1"])
         for name in SECRETS:
             self.assertEqual(self.change(nodesFile=name).status, 200)
-            self.assertRegex(self.look(name), rf"{name}:\d+: word \d+ is no name and no address")
+            self.assertRegex(self.look(name), rf"{name}:\d+: word \d+ is neither a name nor an address")
             self.assertEqual(self.change(nodes=["127.0.0.1:1"], keyFile=name).status, 200)
             self.assertIn("it is no private key", self.look(name))
             self.assertEqual(self.change(cloudProvider="fake", cloudConfig=name).status, 200)

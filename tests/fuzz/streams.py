@@ -99,7 +99,7 @@ def _asked(pieces: list[bytes]) -> tuple[list[tuple[bytes, bytes, bytes]], bytes
                 kit.clock.advance(0)  # requests that came in one piece wait for their turns
             servers += map(_APIServer, kit.tunnel.pipes[len(servers) :])
             busy = sum(server.serve() for server in servers) > 0
-            if not busy and len(kit.gateway.turns):
+            if not busy and len(kit.gateway.round_robin):
                 kit.take_turns()
                 busy = True
     requests = [request for server in servers for request in server.requests]

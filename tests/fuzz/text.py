@@ -40,7 +40,7 @@ from tower.options.values import (
     read_size,
 )
 from tower.tunnels.targets import parse_target
-from tower.web.api.cluster_object import patched, read_wish, unknown_fields
+from tower.web.api.cluster_object import patched, read_cluster, unknown_fields
 from tower.web.api.selectors import parse_fields, parse_labels
 
 T = TypeVar("T")
@@ -152,7 +152,7 @@ def check_objects(data: bytes, chance: random.Random) -> None:
     if not isinstance(value, dict):
         return
     unknown_fields(value)
-    _refused_or(read_wish, TowerError, value)
+    _refused_or(read_cluster, TowerError, value)
     cluster = Cluster("alpha", "1", 1, 0.0)
     changed = _refused_or(patched, TowerError, cluster, value)
     if changed is not None and changed.name != "alpha":

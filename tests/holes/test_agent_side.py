@@ -18,7 +18,7 @@ from tests.fakes.gateway import get
 from tests.holes.agentkit import MemoryAgent
 from tests.holes.case import HoleTestCase
 from tests.holes.towerkit import status_of
-from tower.agent import Options, makeService
+from tower.agent import Agent, Options, makeService
 from tower.kube.apiserver import APIServer, in_cluster_access
 from tower.kube.kubeconfig import KubeAccess
 from tower.net.connecting import ConnectFailed
@@ -218,6 +218,8 @@ class AddressTests(HoleTestCase):
                 "--kubesphere-service=ks-apiserver.kubesphere-system.svc",
             ]
         )
-        agent: Any = makeService(options, MemoryReactorClock())
-        target = agent._targets.find("kubesphere")
+        reactor: Any = MemoryReactorClock()
+        agent = makeService(options, reactor)
+        assert isinstance(agent, Agent)
+        target = agent.targets.find("kubesphere")
         self.assertEqual((target.host, target.port), ("ks-apiserver.kubesphere-system.svc", 80))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 from cryptography.x509 import load_pem_x509_certificate
 from twisted.internet.testing import MemoryReactorClock
@@ -214,7 +215,7 @@ class TokenTests(HoleTestCase):
             options.parse(
                 [*line(), f"--kubeconfig={kubeconfig}", f"--state-dir={folder / str(number)}", *arguments]
             )
-            reactor = MemoryReactorClock()
+            reactor: Any = MemoryReactorClock()
             self.patch(reactor, "nameResolver", Unresolving())
             with capturedLogs() as events:
                 agent = makeService(options, reactor)

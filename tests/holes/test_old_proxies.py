@@ -60,7 +60,7 @@ class TrustTests(OldProxyTestCase):
             f"--kubeconfig={kubeconfig}",
             f"--state-dir={folder / 'state'}",
         )
-        reactor = MemoryReactorClock()
+        reactor: Any = MemoryReactorClock()
         self.patch(reactor, "nameResolver", Unresolving())
         with capturedLogs() as events:
             agent = makeService(options, reactor)

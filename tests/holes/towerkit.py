@@ -6,7 +6,7 @@ agents dial, and between proxy and agent run real HTTP, real frames and real SSH
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
@@ -23,13 +23,15 @@ from tower.conch.transport.keys import KeyPair
 from tower.control.availability import Availability
 from tower.control.revocation import Revocation
 from tower.net.budget import Budget
+from tower.net.connection import Connection
+from tower.net.listening import ConnectionReactor
 from tower.tunnels import Tunnels
 from tower.v1.acceptor import V1AgentAcceptor
 from tower.v1.warnings import V1Warnings
 from tower.v2.acceptor import AgentAcceptor
 from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import identification, user_chain
+from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import Sessions
 from tower.web.gateway.channel_pool import ChannelPool
 from tower.web.gateway.gateway import Gateway, Router
@@ -100,24 +102,28 @@ class MemoryTower:
         if require_v2:
             del welcomes[b"kubesphere-v1"]
         self.endpoint = AgentEndpoint(machine, welcomes)
-        rights = AdmissionGeneration(self.store, machine.seconds)
+        generation = AdmissionGeneration(self.store, machine.seconds)
         chain = user_chain(authenticator, self.clusters.get)
         self.front = self._gateway(
             FrontDoor(
                 chain,
-                identification(authenticator),
+                authentication_chain(authenticator),
                 lambda request: Response(200, b"API"),
                 self.endpoint.accept,
-                rights,
+                generation,
             )
         )
         self.plain = self._gateway(PlainPort(self.endpoint.accept))
-        doors = KubernetesPorts(
-            machine, self.clusters, "127.0.0.1", lambda name: self._gateway(ClusterPort(chain, name, rights))
+        listening = cast(ConnectionReactor, machine)
+        ports_of_clusters = KubernetesPorts(
+            listening,
+            self.clusters,
+            "127.0.0.1",
+            lambda name: self._gateway(ClusterPort(chain, name, generation)),
         )
-        self.ports = ClusterProxies(self.clusters, doors)
+        self.ports = ClusterProxies(self.clusters, ports_of_clusters)
         kubespheres = KubeSpherePorts(
-            machine, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
+            listening, "127.0.0.1", kubesphere_ports, lambda name: self._gateway(KubeSpherePort(name))
         )
         self.availability = Availability(machine, self.clusters, self.tunnels)
         self.lines: list[Line] = []
@@ -182,7 +188,7 @@ class MemoryTower:
         """Connect an agent to the plain port; return the agent's end."""
         near, far = Line.pair()
         self.lines += [near, far]
-        receiver = self.plain.accept(near)
+        receiver = self.plain.accept(cast(Connection, near))
         assert receiver is not None
         near.receiver = receiver
         near.resume()

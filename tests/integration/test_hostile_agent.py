@@ -259,7 +259,7 @@ class FloodTests(HostileAgentTestCase):
         unauthenticated.begin()
         unauthenticated.until(lambda: unauthenticated.ssh.sessionID is not None)
         unauthenticated.storm(b"\x02" + NS(bytes(50)), 20_000)
-        self.assertDropped(unauthenticated, "too much before authentication|may not come now", known=False)
+        self.assertDropped(unauthenticated, "too much before authentication|is not allowed now", known=False)
 
     def test_empty_frames(self) -> None:
         """Frames with nothing in them, and one for each byte, only take their time."""
@@ -311,10 +311,10 @@ class KeyExchangeTests(HostileAgentTestCase):
         ):
             peer = self.begun()
             peer.say(payload)
-            self.assertDropped(peer, f"message {payload[0]} instead of 30 may not come now")
+            self.assertDropped(peer, f"message {payload[0]} instead of 30 is not allowed now")
         peer = self.begun()
         peer.say(peer.ssh.ourKexInitPayload)
-        self.assertDropped(peer, "message 20 instead of 30 may not come now")
+        self.assertDropped(peer, "message 20 instead of 30 is not allowed now")
 
     def test_bad_halves(self) -> None:
         """A half of a key exchange that is not a valid key, or a weak one, ends the tunnel."""

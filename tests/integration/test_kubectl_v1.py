@@ -60,9 +60,6 @@ class OldPeersTests(harness.TowerTestCase):
         argv += [f"--proxy-server={proxy.url.replace('http', 'ws')}", "--insecure-v1-any-host-key"]
         argv += [f"--kubeconfig={member.cluster_admin.kubeconfig}"]
         argv += [f"--health-address={LOOPBACK}:{free_port()}"]
-            f"--kubeconfig={member.cluster_admin.kubeconfig}",
-            f"--health-address={LOOPBACK}:{free_port()}",
-        ]
         agent = Program(f"agent-{cluster}", argv, self.folder, {"TOWER_TOKEN": TOKEN})
         self.addCleanup(agent.stop)
         agent.start()
