@@ -654,7 +654,7 @@ class UpgradeTests(SynchronousTestCase):
         self.assertNotIn(b"HTTP2", sent)
 
 
-class WayTests(SynchronousTestCase):
+class OpeningTests(SynchronousTestCase):
     """Opening a channel, and the errors."""
 
     def test_retried_once(self) -> None:

@@ -372,7 +372,7 @@ class LogTests(KitTestCase):
             self.kit.clock.advance(1.0)
         return [str(formatEvent(event)) for event in events]
 
-    def test_strangers(self) -> None:
+    def test_summary(self) -> None:
         """A thousand requests with 401 in a second are a few lines: the first ones, and a count."""
         lines = self.log(self.user, get(b"/"), 1000)
         self.assertEqual(len(lines), FEW + 1, lines[:20])
