@@ -25,8 +25,8 @@ FIRST = (
     "The key",
     "The right to impersonate",
     "Add the cluster",
-    "Who the nodes are",
-    "Which nodes there are",
+    "Host keys",
+    "List of nodes",
     "Kubelets",
 )
 
@@ -113,7 +113,7 @@ class NodeGuideTests(SynchronousTestCase):
             self.assertIn(node.address, shown)
         self.forget_host_key()
         self.kubelet()
-        guide.run("Which nodes there are")
+        guide.run("List of nodes")
         self.wait_for_nodes(NODES - 1)
         self.assertIn("gitVersion", guide.run("Add the cluster", 1))
 
@@ -128,7 +128,7 @@ class NodeGuideTests(SynchronousTestCase):
         node.start()
         look_now(self.tower)
         wait_for("the other key to be refused", lambda: "forget-host-key" in str(self.status()), LOOK)
-        self.guide.run("Who the nodes are")
+        self.guide.run("Host keys")
         look_now(self.tower)
         self.wait_for_nodes(NODES)
 

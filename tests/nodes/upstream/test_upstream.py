@@ -34,7 +34,7 @@ def _nodes(*hosts: str) -> list[Node]:
 
 class TestSSHTunnelListUpdate(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have an empty list."""
+        """An empty list."""
         self.clock = Clock()
         self.fleet = FakeFleet()
         self.tunnels = NodeTunnels(
@@ -121,7 +121,7 @@ class TestDerived(TunnelerCase):
         return str(caught.exception)
 
     def test_01_limits_of_lags(self) -> None:
-        """600 s and 900 s are healthy, one second more is not, and tunnels are told before keys."""
+        """600 s and 900 s are healthy, one second more is not; tunnels are reported before keys."""
         self.tunneler.run()
         self.tunneler.stop()
         self.day += 600
@@ -243,7 +243,7 @@ class TestDerived(TunnelerCase):
         self.assertEqual(self.hosts(), ["b"])
 
     def pass_one_list(self) -> None:
-        """Have the next list come, without letting anybody in."""
+        """Update the list without opening tunnels."""
         self.clock.advance(15)
 
     def test_08_dial(self) -> None:
