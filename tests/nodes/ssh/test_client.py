@@ -249,7 +249,7 @@ class TrustTests(ClientTestCase):
     """Host keys."""
 
     def test_order(self) -> None:
-        """A key is judged once, before it is used, and accepted once, after the login; later exchanges do neither."""
+        """A key is judged once, before its use, and accepted once, after the login; never at rekeying."""
         known = Remembering()
         tunnel = self.open(host_keys=known)
         self.far.servers[0].start_rekey()
@@ -322,7 +322,7 @@ class AuthTests(ClientTestCase):
             self.assertEqual(self.far.asked.pop().algorithm, algorithm)
 
     def test_other_signature(self) -> None:
-        """A server that accepts less than it lists gets the other signature of an RSA key, and then no more."""
+        """A server that accepts less than it lists gets the other signature of an RSA key, then no more."""
         self.far.refuse_with = failure()
         self.refused(key=KEYS[RSA])
         self.assertEqual([asked.algorithm for asked in self.far.asked], [RSA_SHA2_512, RSA_SHA2_256])
@@ -333,7 +333,7 @@ class AuthTests(ClientTestCase):
         self.assertEqual([asked.algorithm for asked in self.far.asked], [RSA_SHA2_512, RSA_SHA2_256])
 
     def test_not_taken(self) -> None:
-        """A server that accepts no signature of our key gets no request; the error has its list."""
+        """A server that accepts no signature of our key receives no request; the error has its list."""
         self.far.extensions = extensions(b"ssh-ed25519,ssh-rsa")
         error = self.refused(key=KEYS[RSA])
         self.assertIsInstance(error, AuthRefused)
@@ -342,7 +342,7 @@ class AuthTests(ClientTestCase):
         self.assertEqual(self.far.asked, [])
 
     def test_refused(self) -> None:
-        """A rejected login: the error has the user, the key, the methods and the cure; the key is offered once."""
+        """A rejected login: the error has user, key, methods and cure; the key is offered once."""
         self.far.refuse_with = failure(b"publickey,password")
         error = self.refused(key=KEYS[ECDSA_P256], user="admin")
         for word in (

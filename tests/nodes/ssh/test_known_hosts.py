@@ -183,7 +183,7 @@ class KeysTests(FileTestCase):
         self.known.judge(NODE, ED.blob)
 
     def test_order(self) -> None:
-        """A node is asked for keys of its known types first."""
+        """The algorithms of a node's known key types come first."""
         self.write(f"h1.example.org {key_line(KEYS[RSA].blob, RSA)}")
         self.assertEqual(self.known.algorithms(NODE)[:3], [RSA_SHA2_512, RSA_SHA2_256, ED25519])
         self.write(

@@ -431,7 +431,7 @@ class EndTests(TunnelTestCase):
         self.nothing_left()
 
     def test_retire_busy(self) -> None:
-        """With open streams it accepts no new ones, marks itself as draining, and closes after the last one."""
+        """With open streams it accepts no new ones, marks itself as draining, and closes after the last."""
         tunnel = self.open()
         channel = self.dial(tunnel)
         channel.receiver = Recorder()

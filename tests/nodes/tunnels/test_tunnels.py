@@ -333,7 +333,7 @@ class CloseTests(ListCase):
         self.nothing_is_left()
 
     def test_closing_waits_for_them(self) -> None:
-        """It fires after the last one is closed; meanwhile no tunnel is usable."""
+        """It fires after the last one is closed; until then no tunnel is usable."""
         self.up(A, B)
         for tunnel in self.fleet.made:
             tunnel.close = lambda reason: None  # type: ignore[method-assign]

@@ -127,7 +127,7 @@ class HealthQuirkTests(SynchronousTestCase):
             pipe = FakePipe()
             self.fleet.made[0].dial = lambda *_, pipe=pipe: succeed(pipe)  # type: ignore[method-assign]
             tunnels.check()
-            pipe.deliver(b"HTTP/1.1 %d Whatever\r\n\r\n" % code)
+            pipe.deliver(b"HTTP/1.1 %d Reason\r\n\r\n" % code)
             self.assertEqual(tunnels.states()[0].state, state)
         self.assertEqual(tunnels.states()[0].error, "the kubelet answered 500")
         for _ in range(20):

@@ -1,6 +1,6 @@
 """kube-apiserver's own tests of its tunneler, by their names, and the cases that follow from its code.
 
-Where upstream's behaviour was a bug, the case says what is done instead.
+If upstream's behaviour was a bug, the case describes Tower's.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class TestDerived(TunnelerCase):
             pipe = FakePipe()
             self.fleet.made[0].dial = lambda *_, pipe=pipe: succeed(pipe)  # type: ignore[method-assign]
             tunnels.check()
-            pipe.deliver(b"HTTP/1.1 %d Whatever\r\n\r\n" % code)
+            pipe.deliver(b"HTTP/1.1 %d Reason\r\n\r\n" % code)
             self.assertEqual([status.state for status in tunnels.states()], [state])
         self.assertEqual(self.fleet.made[0].calls, ["open"])
 
