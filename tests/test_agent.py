@@ -40,7 +40,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertTrue(str(options.state_dir).endswith("/tower-agent/alpha"))
 
     def test_flags(self) -> None:
-        """What can be given more than once, and the rest."""
+        """Repeatable options, and the rest."""
         options = parsed(
             f"--host-key=SHA256:{'B' * 43}",
             "--target=db=10.0.0.5:5432",
@@ -73,13 +73,13 @@ class OptionsTests(SynchronousTestCase):
         self.assertTrue(options["no-impersonation"])
 
     def wrong(self, *arguments: str, **changes: str | None) -> str:
-        """Return what is said about arguments that cannot work."""
+        """Return the error about invalid arguments."""
         error = self.assertRaises(UsageError, parsed, *arguments, **changes)
         self.assertNotIn("\n", str(error))
         return str(error)
 
     def test_missing(self) -> None:
-        """What is missing is named."""
+        """A missing option is named."""
         for name in ("name", "proxy-server", "host-key"):
             self.assertIn(f"--{name} is missing", self.wrong(**{name: None}))
 
@@ -117,7 +117,7 @@ class OptionsTests(SynchronousTestCase):
 
 class AgentTests(SynchronousTestCase):
     def setUp(self) -> None:
-        """Have a directory with a kubeconfig."""
+        """Make a directory with a kubeconfig."""
         self.folder = Path(self.mktemp()).absolute()
         self.folder.mkdir()
         self.kubeconfig = self.folder / "kubeconfig"
@@ -158,7 +158,7 @@ class AgentTests(SynchronousTestCase):
         return text
 
     def test_starts(self) -> None:
-        """It begins to connect, says what it is, and tells no secret."""
+        """It begins to connect, logs its identity, and no secret."""
         agent = self.make(environ={"TOWER_TOKEN": "t0ken"})
         events = self.start(agent)
         self.assertFalse(agent.uplink.ready)
@@ -197,7 +197,7 @@ class AgentTests(SynchronousTestCase):
         self.assertEqual(agent.member.host, "10.0.0.22")
 
     def test_warnings(self) -> None:
-        """What is risky is said, loudly; what is not secure again and again."""
+        """Risky options are logged as warnings; insecure ones repeatedly."""
         names = ("system:monitoring", "kubeadm:cluster-admins")
         allowed = (f"--allow-system-identity={name}" for name in names)
         agent = self.make("--no-impersonation", "--allow-system-identities", *allowed, "--token=t0ken")
@@ -237,7 +237,7 @@ class AgentTests(SynchronousTestCase):
         return service
 
     def test_v1_warnings(self) -> None:
-        """It is said loudly what an old proxy is sent, and that anybody is, but not the thing itself."""
+        """A warning names the credentials that any old proxy gets, without their values."""
         for flags, loud in (
             (["--insecure-v1-any-host-key"], 1),
             (["--insecure-v1-any-host-key", "--protocol=v1"], 1),
@@ -263,7 +263,7 @@ class AgentTests(SynchronousTestCase):
         self.old("--insecure-v1-any-host-key")
 
     def test_v1_rotation(self) -> None:
-        """When credentials change, an old proxy is told anew, and one of ours need not be."""
+        """When credentials change, an old proxy gets them again; a Tower proxy does not need them."""
         for make, renewals in (
             (self.make, 0),
             (lambda: self.old("--protocol=v1", "--insecure-v1-any-host-key"), 1),
@@ -282,7 +282,7 @@ class AgentTests(SynchronousTestCase):
             self.successResultOf(agent.stopService())
 
     def test_published_authority(self) -> None:
-        """Hole 2: a CA whose key everybody has is refused, wherever it stands in the file."""
+        """Hole 2: a CA whose key is published is refused, at any position in the file."""
         file = self.folder / "ca.crt"
         for content in (PUBLISHED, pem(family()[0][0]).decode() + PUBLISHED):
             file.write_text(content)
@@ -323,7 +323,7 @@ class AgentTests(SynchronousTestCase):
 
 
 class FakeReactor:
-    """A reactor that does at once what it is told from elsewhere."""
+    """A reactor that runs calls from other threads at once."""
 
     def callFromThread(self, call: Callable[[], object]) -> None:
         """Do it."""
@@ -332,7 +332,7 @@ class FakeReactor:
 
 class HangupTests(SynchronousTestCase):
     def test_signal(self) -> None:
-        """SIGHUP retries, from the reactor's loop; after a stop it is somebody else's again."""
+        """SIGHUP retries, from the reactor's loop; a stop restores the former handler."""
         handlers: list[Any] = ["before"]
 
         def set_handler(number: int, handler: Any) -> Any:

@@ -78,7 +78,7 @@ def check_quantities(data: bytes, chance: random.Random) -> None:
 
 
 def check_addresses(data: bytes, chance: random.Random) -> None:
-    """An address or a `ConfigurationError`, which shows no password."""
+    """An address or a `ConfigurationError` without the password."""
     text = _text(data)
     for read in (parse_address, parse_target):
         _refused_or(read, ConfigurationError, text)
@@ -108,7 +108,7 @@ def _folder() -> Path:
 
 
 def check_kubeconfig(data: bytes, chance: random.Random) -> None:
-    """A way into a cluster or a `ConfigurationError` of one line."""
+    """A kubeconfig or a `ConfigurationError` of one line."""
     path = _folder() / "kubeconfig"
     path.write_bytes(data)
     try:
@@ -138,7 +138,7 @@ def check_options(data: bytes, chance: random.Random) -> None:
 
 
 def check_objects(data: bytes, chance: random.Random) -> None:
-    """What a client writes is taken or refused with an error of ours."""
+    """A client's object is accepted or refused with one of Tower's errors."""
     text = _text(data)
     parse_request_info(b"GET", data)
     choose(text, ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])

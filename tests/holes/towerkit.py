@@ -64,8 +64,8 @@ class MemoryTower:
     """The proxy.
 
     :param store: of an earlier run.
-    :param kubesphere_ports: what ``--kubesphere-ports`` says.
-    :param require_v2: what ``--require-v2`` says.
+    :param kubesphere_ports: of ``--kubesphere-ports``.
+    :param require_v2: of ``--require-v2``.
     :ivar lines: the proxy's ends of the connections of agents, and after each the agent's end.
     """
 
@@ -149,7 +149,7 @@ class MemoryTower:
         for service in reversed(self._services):
             service.stopService()
 
-    # What the test does
+    # Actions of the test
 
     def add(self, name: str) -> Cluster:
         """Add a cluster."""
@@ -165,7 +165,7 @@ class MemoryTower:
         return b"Authorization: Bearer " + secret.encode()
 
     def user(self, port: int | None = None) -> FakeUser:
-        """Have somebody connect without a certificate, to the front door or to a cluster's port."""
+        """Connect a user without a certificate, to the front door or to a cluster's port."""
         user = FakeUser()
         user.certificate = None
         self._connect(user, port)
@@ -179,13 +179,13 @@ class MemoryTower:
         pipe.resume()
 
     def ask(self, user: FakeUser, request: bytes) -> bytes:
-        """Have *user* ask; return what came back so far."""
+        """Send *request* as *user*; return the answer so far."""
         user.deliver(request)
         self.pump()
         return user.taken()
 
     def line(self) -> Line:
-        """Have an agent's connection come to the plain port; return the agent's end."""
+        """Connect an agent to the plain port; return the agent's end."""
         near, far = Line.pair()
         self.lines += [near, far]
         receiver = self.plain.accept(cast(Connection, near))
@@ -195,12 +195,12 @@ class MemoryTower:
         return far
 
     def pump(self) -> None:
-        """Carry what there is, and do what is due now, until nothing moves."""
+        """Carry all data, and make the calls that are due now, until nothing moves."""
         run_dry(self.machine, lambda: self.lines)
         self.lines = [line for line in self.lines if not line.gone]
 
     def carry(self, limit: int) -> bool:
-        """Carry so many bytes and no more; return whether that was all there is to say."""
+        """Carry at most *limit* bytes; return whether nothing was left."""
         while True:
             self.machine.advance(0)
             moved = 0
@@ -222,7 +222,7 @@ class MemoryTower:
 
 
 def done(answer: Deferred[T]) -> T:
-    """Return the result of what is done already."""
+    """Return the result of a finished Deferred."""
     results: list[T] = []
     failures: list[Failure] = []
     answer.addCallbacks(results.append, failures.append)

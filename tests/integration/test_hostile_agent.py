@@ -155,7 +155,7 @@ class StreamTests(HostileAgentTestCase):
             "endless fields": b"HTTP/1.1 200 OK\r\n" + b"X-Y: z\r\n" * 20_000,
             "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-            "a switch nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+            "an unrequested switch": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
             "heads without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
         }
         for name, answer in answers.items():

@@ -261,7 +261,7 @@ class LifeTests(OldAgentTestCase):
         self.tower.start()
         wait_for("the agent to be refused", lambda: "HTTP status 400" in self.agent.program.output())
         said = self.tower.proxy.output()
-        self.assertIn("turned away: agents speak tower-v2 here, not 'kubesphere-v1'", said)
+        self.assertIn("rejected: agents speak tower-v2 here, not 'kubesphere-v1'", said)
         self.check_bounded()
 
 
