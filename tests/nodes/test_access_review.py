@@ -165,7 +165,7 @@ class NodeReviewTests(SynchronousTestCase):
         """No more than so many answers are kept; the oldest go."""
         for number in range(KEPT + 1):
             self.ask(AccessReview("jane", (), f"n{number}", "get", "stats"))
-        self.assertEqual(len(self.review._answers), KEPT)
+        self.assertEqual(len(self.review.answers), KEPT)
         self.assertIsNone(self.review(AccessReview("jane", (), "n1", "get", "stats")))
         self.assertIsNotNone(self.review(AccessReview("jane", (), "n0", "get", "stats")))
 

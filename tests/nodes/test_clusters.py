@@ -149,7 +149,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.add(nodes_file="")
         running = self.nodes.get("beta")
         assert running is not None
-        running._remembered.remember([Node("10.0.0.1")])
+        running.remembered.remember([Node("10.0.0.1")])
         self.stop()
         self.nodes.startService()
         status = self.nodes.status("beta")
@@ -210,19 +210,19 @@ class NodeClustersTests(SynchronousTestCase):
         config.write_text("[fake]\n")
         self.add(nodes_file="", cloud_provider="fake", cloud_config=str(config))
         running: Any = self.nodes.get("beta")
-        cloud = running._cloud
+        cloud = running.cloud
         self.change(cloud_config=str(self.folder / "other.conf"))
         self.assertIs(self.nodes.get("beta"), running)
-        self.assertIs(running._cloud, cloud)
+        self.assertIs(running.cloud, cloud)
         self.assertIn("Couldn't open cloud provider configuration", running.status().last_error)
         (self.folder / "other.conf").write_text("[fake]\n")
         self.clock.advance(15)
-        self.assertIsNot(running._cloud, cloud)
+        self.assertIsNot(running.cloud, cloud)
         self.assertEqual(running.status().last_error, "")
-        self.assertEqual(running.tunneler._install, running._cloud.install)
+        self.assertEqual(running.tunneler.install, running.cloud.install)
         self.change(cloud_provider="", cloud_config="", nodes=("192.0.2.9",))
-        self.assertIsNone(running._cloud.instances)
-        self.assertIsNone(running.tunneler._install)
+        self.assertIsNone(running.cloud.instances)
+        self.assertIsNone(running.tunneler.install)
         self.assertEqual([node.address for node in running.status().nodes], ["192.0.2.9:22"])
 
     def test_list_of_the_api(self) -> None:
@@ -244,7 +244,7 @@ class NodeClustersTests(SynchronousTestCase):
         self.add(nodes_file="", nodes_from_api=True, cloud_provider="fake", cloud_config=str(config))
         running: Any = self.nodes.get("beta")
         self.assertEqual([node.name for node in running.status().nodes], ["n1"])
-        self.assertIsNotNone(running.tunneler._install)
+        self.assertIsNotNone(running.tunneler.install)
         answers.append(Node("192.0.2.2", name="n2"))
         self.clock.advance(15)
         self.assertEqual([node.name for node in running.status().nodes], ["n2"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Sequence
-from typing import Any
+from typing import NoReturn
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -20,6 +20,7 @@ from tower.kube.canonical_head import identity_lines
 from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.status import StatusError
+from tower.net.pipes import Pipe
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published
 from tower.nodes.access_review import VERBS, AccessReview, NodeReview, subresource_of
 from tower.nodes.apiserver import MemberAPIServer
@@ -134,7 +135,7 @@ class Kubelets:
         )
         return b"%b\r\nHost: kubelet\r\n%b%b" % (line, self._apiserver.upstream().credential_line, kept)
 
-    def open(self, node: str) -> Deferred[Any]:
+    def open(self, node: str) -> Deferred[Pipe]:
         """Open a stream to the kubelet of the node with that name, TLS up.
 
         Through the node's own tunnel, see `KubeletAddresses`; if it has none, through another node.
@@ -146,7 +147,7 @@ class Kubelets:
         """
         return Deferred.fromCoroutine(self._open(node))
 
-    async def _open(self, name: str) -> Any:
+    async def _open(self, name: str) -> Pipe:
         node, port = self.find(name), self._spec.kubelet_port
         try:
             context = self._context()
@@ -157,14 +158,10 @@ class Kubelets:
             channel = await self._addresses.dial(tunnel, node, port)
         else:
             channel = await self._tunnels.dial(internal_addresses(node)[0], port)
-        return await self._secure(channel, context, node)
+        handshake = TLSHandshake(channel, context, node.name, self._clock, owner=self)
+        return await handshake.secured.addErrback(not_secured).addErrback(self._not_trusted)
 
-    def _secure(self, channel: Any, context: ssl.SSLContext, node: Node) -> Deferred[Any]:
-        pipe = TLSHandshake(channel, context, node.name, self._clock, owner=self)
-        securing: Deferred[Any] = pipe.secured
-        return securing.addErrback(not_secured).addErrback(self._not_trusted)
-
-    def _not_trusted(self, failure: Failure) -> None:
+    def _not_trusted(self, failure: Failure) -> NoReturn:
         """Add the cure to the error about a certificate; most such kubelets have a self-signed one."""
         error = failure.value
         if not isinstance(error, StreamRefused) or error.code != "tls" or self._spec.kubelet_insecure:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -94,7 +94,7 @@ class APIServerGate:
         return b"%b\r\n%b%b%b" % (line, upstream.host_line, upstream.credential_line, kept)
 
 
-def not_secured(failure: Failure) -> None:
+def not_secured(failure: Failure) -> NoReturn:
     """Turn what `TLSHandshake.secured` fails with into what fails a stream; an errback.
 
     :raise StreamRefused: TLS did not come about.

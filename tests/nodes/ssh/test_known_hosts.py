@@ -205,9 +205,9 @@ class FileTests(FileTestCase):
         self.refused()
         self.write(f"h1.example.org {key_line(ED.blob)}")
         self.known.judge(NODE, ED.blob)
-        before = self.known._lines
+        before = self.known.lines
         self.known.judge(NODE, ED.blob)
-        self.assertIs(self.known._lines, before)
+        self.assertIs(self.known.lines, before)
 
     def test_gone(self) -> None:
         """Without the file no node is known; the error names the cause, and the log does once."""

@@ -119,7 +119,7 @@ class OpenTests(TunnelTestCase):
             raise KeyUnusable("error reading SSH key k: 'gone'")
 
         tunnel = self.far.tunnel()
-        tunnel._login = type(tunnel._login)("foo", no_key, tunnel._login.host_keys)
+        tunnel.login = type(tunnel.login)("foo", no_key, tunnel.login.host_keys)
         error = self.not_opened(tunnel, KeyUnusable)
         self.assertEqual(str(error), "error reading SSH key k: 'gone'")
         self.assertEqual(self.far.dialled, [])
@@ -129,7 +129,7 @@ class OpenTests(TunnelTestCase):
         keys = [KEYS[RSA], KEYS[ED25519]]
         for _ in range(2):
             tunnel = self.far.tunnel()
-            tunnel._login = type(tunnel._login)("foo", lambda: keys.pop(0), tunnel._login.host_keys)
+            tunnel.login = type(tunnel.login)("foo", lambda: keys.pop(0), tunnel.login.host_keys)
             tunnel.open()
             self.far.pump()
         lines = [asked.line for asked in self.far.asked]
