@@ -85,7 +85,7 @@ class NodeCluster:
         problem = "; ".join(files.problems(cluster.name, self.spec))
         if problem:
             raise ConfigurationError(problem)
-        self._cloud_settings = self._cloud_settings_of(self.spec)
+        self._cloud_settings = (self.spec.cloud_provider, self.spec.cloud_config)
         self.cloud = self._new_cloud()
         self.remembered = RememberedNodes(store, cluster.name, cluster.uid)
         key = self._file("key_file")
@@ -218,16 +218,12 @@ class NodeCluster:
 
     # The cloud
 
-    @staticmethod
-    def _cloud_settings_of(spec: SSHSpec) -> tuple[str, str]:
-        return spec.cloud_provider, spec.cloud_config
-
     def _new_cloud(self) -> NodeCloud:
         """Return the record's cloud.
 
         :raise ConfigurationError: it cannot be created.
         """
-        name, config = self._cloud_settings_of(self.spec)
+        name, config = self.spec.cloud_provider, self.spec.cloud_config
         file = self._file("cloud_config")
         path = str(file.path) if config else ""
         return NodeCloud(self._reactor, init_cloud_provider(name, path, file.files) if name else None)
@@ -237,7 +233,7 @@ class NodeCluster:
 
         :raise ConfigurationError: it cannot be created; the previous one stays until it can.
         """
-        settings = self._cloud_settings_of(self.spec)
+        settings = (self.spec.cloud_provider, self.spec.cloud_config)
         if settings != self._cloud_settings:
             before, self.cloud, self._cloud_settings = self.cloud, self._new_cloud(), settings
             self.tunneler.switch(self.tunneler.user, self.cloud.install)

@@ -15,7 +15,7 @@ from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.errors import ClusterUnreachable, ConfigurationError, StreamRefused
 from tower.files import read_plain
-from tower.kube.apiserver import Material, client_context
+from tower.kube.apiserver import client_context
 from tower.kube.canonical_head import identity_lines
 from tower.kube.client import APIClient
 from tower.kube.kubeconfig import KubeAccess
@@ -190,25 +190,13 @@ class Kubelets:
         except OSError as e:
             raise ConfigurationError(f"{file.path}: {e.strerror}") from e
         if self._trust is None or self._trust[0] != authority:
-            refuse_published(f"kubelet CA {file}", authority or b"", ANOTHER_CA_CURE)
-            self._trust = (
-                authority,
-                kubelet_context(material, authority, insecure=self._spec.kubelet_insecure),
+            refuse_published(f"kubelet CA {file.path}", authority or b"", ANOTHER_CA_CURE)
+            access = KubeAccess(
+                server="kubelets",
+                ca_data=authority,
+                insecure=self._spec.kubelet_insecure,
+                client_certificate=material.certificate or None,
+                client_key=material.key or None,
             )
+            self._trust = authority, client_context(access)
         return self._trust[1]
-
-
-def kubelet_context(material: Material, authority: bytes | None, *, insecure: bool) -> ssl.SSLContext:
-    """Return the TLS settings for kubelets, with the client certificate if the credential is one.
-
-    :param authority: CAs, PEM; None: the system's.
-    :raise ConfigurationError: a certificate or key is unusable.
-    """
-    access = KubeAccess(
-        server="kubelets",
-        ca_data=authority,
-        insecure=insecure,
-        client_certificate=material.certificate or None,
-        client_key=material.key or None,
-    )
-    return client_context(access)

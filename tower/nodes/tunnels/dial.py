@@ -35,11 +35,7 @@ class NodeDial:
     """
 
     def __init__(
-        self,
-        clock: IReactorTime,
-        pick: Callable[[list[NodeSlot]], NodeSlot | None],
-        host: str,
-        port: int,
+        self, clock: IReactorTime, pick: Callable[[list[NodeSlot]], NodeSlot | None], host: str, port: int
     ) -> None:
         self._clock = clock
         self._pick = pick

@@ -157,13 +157,7 @@ class NodeTunnel:
     async def _open(self) -> None:
         node, user, key = self.node, self.login.user, self.login.key()
         ssh = NodeTransport(
-            self._clock,
-            node,
-            user,
-            key,
-            self.login.host_keys,
-            keepalive=self._keepalive,
-            limits=self._limits,
+            self._clock, node, user, key, self.login.host_keys, keepalive=self._keepalive, limits=self._limits
         )
         try:
             pipe = await dial_node(self._clock, node, self._dial, self._connect)
