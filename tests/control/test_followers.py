@@ -1,4 +1,4 @@
-"""Tests of what follows the tunnels and the records: conditions, cuts, timers."""
+"""Tests of services that follow tunnels and records: conditions, revocation, timers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AvailabilityTests(SynchronousTestCase):
         return None if found is None else (found.status, found.last_transition)
 
     def add_gamma(self) -> None:
-        """Add a cluster that is reached by its nodes."""
+        """Add a cluster of type ssh."""
         bench = self.bench
         vault = Vault(f"{self.mktemp()}.key")
         clusters = Clusters(bench.store, None, bench.clock, MemberCredentials(bench.store, vault))
@@ -48,7 +48,7 @@ class AvailabilityTests(SynchronousTestCase):
         bench.tunnels.explain("gamma", lambda: "No SSH tunnels currently open.")
 
     def gamma(self) -> tuple[str, str, str]:
-        """Return what is said of that."""
+        """Return its condition."""
         found = self.bench.clusters.require("gamma").condition(NODES_AVAILABLE)
         assert found is not None
         return found.status, found.reason, found.message
@@ -70,7 +70,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.condition(), ("True", NOW))
 
     def test_stays_away(self) -> None:
-        """After the grace period it is false, and the message says since when."""
+        """After the grace period it is false, and the message has the time."""
         tunnel = FakeTunnel("alpha")
         self.bench.tunnels.add(tunnel)
         self.bench.tunnels.remove(tunnel)
@@ -81,7 +81,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertIn("last seen 10 s ago", found.message)
 
     def test_after_a_crash(self) -> None:
-        """What the last run left as true becomes false when no agent comes."""
+        """A condition of the previous run becomes false if no agent connects."""
         self.successResultOf(self.bench.clusters.set_condition("alpha", AGENT_AVAILABLE, "True", "R", "m"))
         self.service.stopService()
         self.service.startService()
@@ -89,7 +89,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertEqual(self.condition(), ("False", NOW + 10))
 
     def test_nodes(self) -> None:
-        """A cluster without agents has a condition of its own, whose text is what its users read."""
+        """A cluster of type ssh has the condition NodesAvailable, with the text that users get."""
         self.add_gamma()
         tunnel = FakeTunnel("gamma")
         for change, wanted in (
@@ -104,7 +104,7 @@ class AvailabilityTests(SynchronousTestCase):
         self.assertIn("agent of cluster gamma", self.bench.tunnels.why_not("gamma"))
 
     def test_nodes_of_no_use(self) -> None:
-        """Tunnels behind which nobody answers well for the grace period do not count; the text says why."""
+        """Tunnels whose API server fails for the grace period do not count; the message has the reason."""
         self.add_gamma()
         bench = self.bench
         bench.tunnels.add(FakeTunnel("gamma"))
@@ -133,10 +133,10 @@ class AvailabilityTests(SynchronousTestCase):
 
 
 class RevocationTests(SynchronousTestCase):
-    """Tunnels and sessions end with their right."""
+    """Revocation of tunnels and sessions."""
 
     def setUp(self) -> None:
-        """Start with two clusters that have an agent each, and a session of jane's in alpha."""
+        """Start with two clusters with an agent each, and a session of jane in alpha."""
         self.bench = bench = Bench()
         for name in ("alpha", "beta"):
             self.successResultOf(bench.clusters.add(name))
@@ -154,21 +154,21 @@ class RevocationTests(SynchronousTestCase):
         self.addCleanup(service.stopService)
 
     def test_disable(self) -> None:
-        """Disabling a cluster cuts its tunnels and sessions, and nobody else's."""
+        """Disabling a cluster closes its tunnels and sessions, and no others."""
         self.successResultOf(self.bench.clusters.set_enabled("alpha", False))
         self.assertEqual(self.alpha.closings, ["cluster alpha is disabled"])
         self.assertEqual(self.ended, ["cluster alpha is disabled"])
         self.assertEqual(self.beta.closings, [])
 
     def test_remove(self) -> None:
-        """So does removing it, and nothing is remembered of it."""
+        """Removing a cluster closes them too, and forgets it."""
         self.successResultOf(self.bench.clusters.remove("alpha"))
         self.assertEqual(self.alpha.closings, ["cluster alpha was removed"])
         self.assertEqual(len(self.ended), 1)
         self.assertIs(self.bench.tunnels.last_seen("alpha"), None)
 
     def test_agent_key(self) -> None:
-        """Revoking one agent's key cuts that agent's tunnels."""
+        """Revoking an agent's key closes that agent's tunnels."""
         token = self.successResultOf(self.bench.tokens.mint("alpha", uses=2))
         for fingerprint in ("SHA256:a", "SHA256:c"):
             self.successResultOf(self.bench.tokens.enrol("alpha", token, fingerprint, b"blob"))
@@ -179,7 +179,7 @@ class RevocationTests(SynchronousTestCase):
         self.assertEqual(other.closings, [])
 
     def test_token(self) -> None:
-        """Revoking a token of old agents cuts those that came by it, in that cluster alone."""
+        """Revoking a v1 token closes the tunnels that use it, in that cluster only."""
         tokens = V1Tokens(self.bench.store, self.bench.clock)
         minted = [self.successResultOf(tokens.mint("alpha", 32 * letter)) for letter in "xy"]
         self.successResultOf(tokens.mint("beta", minted[0]))
@@ -199,14 +199,14 @@ class RevocationTests(SynchronousTestCase):
         self.assertEqual(self.bench.tunnels.live("alpha"), [self.alpha, old[2]])
 
     def test_credential(self) -> None:
-        """Revoking a credential ends what goes on with it."""
+        """Revoking a credential closes its sessions."""
         self.successResultOf(self.bench.credentials.revoke(self.credential.id))
         self.assertEqual(len(self.ended), 1)
         self.assertEqual(self.alpha.closings, [])
 
 
 class PeriodicTests(SynchronousTestCase):
-    """Timers whose bodies cannot stop them."""
+    """Timers that continue after errors."""
 
     def test_survives(self) -> None:
         """A body that raises, at once or later, is called again, and its failure is logged."""
