@@ -343,7 +343,7 @@ class RawProxyTests(RawProxyTestCase):
         for offend in (
             lambda peer: peer.say(b"\x51", b"\x51", b"\x51"),
             lambda peer: peer.say(b"\x52why"),
-            lambda peer: peer.say(b"\x5e" + number(99) + NS(b"data for nobody")),
+            lambda peer: peer.say(b"\x5e" + number(99) + NS(b"data without a channel")),
             lambda peer: peer.say(bytes((OPEN,)) + b"\0\0"),
             lambda peer: peer.frame(b"x" * 1000),
         ):

@@ -1,4 +1,4 @@
-"""An agent for HTTPS that verifies whom it talks to."""
+"""Twisted's HTTP agent with verified TLS."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from tower.net.proxied_endpoints import ProxiedEndpoints
 from tower.net.tls.published_authorities import ANOTHER_CA_CURE, refuse_published, refuse_published_in_system
 from tower.reactor.interfaces import IReactor
 
-#: Largest file of authorities, B.
+#: Largest CA file, B.
 _FILE_LIMIT = 4 << 20
 
 
 def verifying_agent(
     reactor: IReactor, connect_timeout: float, ca_file: str = "", environ: Mapping[str, str] = os.environ
 ) -> IAgent:
-    """Return an agent that has a connection of its own for each request, so that nothing is left open.
+    """Return an agent with one connection per request, so that none stays open.
 
     :param connect_timeout: s.
-    :param ca_file: authorities in PEM; empty: the system's.
-    :param environ: may name an HTTP proxy; see `ProxiedEndpoints`.
-    :raise ConfigurationError: there are none in the file, or a proxy that we cannot use.
+    :param ca_file: PEM file with CAs; empty: the system's.
+    :param environ: may have an HTTP proxy; see `ProxiedEndpoints`.
+    :raise ConfigurationError: the file has no CA, or the proxy is invalid.
     """
     pool = HTTPConnectionPool(reactor, persistent=False)
     if not ca_file:
         refuse_published_in_system()
     policy = BrowserLikePolicyForHTTPS(_authorities(ca_file) if ca_file else None)
-    ways = ProxiedEndpoints(reactor, policy, connect_timeout, environ)
-    agent: IAgent = Agent.usingEndpointFactory(reactor, ways, pool)
+    endpoints = ProxiedEndpoints(reactor, policy, connect_timeout, environ)
+    agent: IAgent = Agent.usingEndpointFactory(reactor, endpoints, pool)
     return agent
 
 
