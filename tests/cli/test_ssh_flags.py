@@ -456,14 +456,14 @@ class ShowTests(NodesTestCase):
             self.assertEqual(pins.all(), [])
         said = self.bad("cluster", "forget-host-key", "beta", "n2")
         self.assertIn(
-            "no host key of n2 was learned in cluster beta: with known-hosts known_hosts says", said
+            "no host key of n2 is pinned in cluster beta: with known-hosts the keys are in known_hosts", said
         )
         for words, text in (
-            (("--ssh-known-hosts", "/k"), "with known-hosts /k says which keys nodes have: change it there"),
+            (("--ssh-known-hosts", "/k"), "with known-hosts the keys are in /k: change that file"),
             (("--ssh-host-keys", "accept-new"), "'tower cluster show beta' lists its nodes"),
             (
                 ("--ssh-host-keys", "insecure-ignore", "--ssh-known-hosts", ""),
-                "with insecure-ignore nodes are",
+                "with insecure-ignore host keys are not checked",
             ),
         ):
             self.good("cluster", "set", "beta", *words)
