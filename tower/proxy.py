@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import load_or_create
-from tower.control.admin_kubeconfig import LOOK, AdminAccess
+from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.availability import Availability
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
@@ -31,11 +32,11 @@ from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.net.addresses import is_wildcard, join_address
-from tower.net.budget import STRANGERS_LEAST, STRANGERS_PART, Budget
+from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
-from tower.nodes.cluster import NodeServices
+from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
@@ -58,14 +59,14 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import FORMATS
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import identification, user_chain
+from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
 from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Common, Gateway, Router
+from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
@@ -152,14 +153,16 @@ class Proxy(MultiService):
         tokens = JoinTokens(store, day)
         self._v1_tokens = v1_tokens = V1Tokens(store, day)
         own_host = "127.0.0.1" if is_wildcard(host) else host
-        self._admin = admin = AdminAccess(
+        self._admin = admin = AdminKubeconfig(
             state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
         )
 
         # Limits of memory and connections
         budget = Budget(options["buffer-budget"])
-        common = Common.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
-        self._rejections = common.rejections
+        shared = SharedLimits.of(
+            sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM)
+        )
+        self._rejections = shared.rejections
         slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         plain_reactor = ConnectionReactor(sockets, None, admission)
@@ -194,21 +197,20 @@ class Proxy(MultiService):
         files.prepare(
             state.path, *(Path(options[name]) for name in ("secrets-key-file", "ca-key") if options[name])
         )
-        nodes = NodeClusters(
-            NodeServices(
-                reactor,
-                sockets,
-                acceptor.wheel,
-                store,
-                tunnels,
-                member_credentials,
-                budget,
-                epoch,
-                keepalive,
-                files,
-            ),
-            clusters,
+        create = partial(
+            NodeCluster,
+            reactor=reactor,
+            poller=sockets,
+            clock=acceptor.wheel,
+            store=store,
+            tunnels=tunnels,
+            credentials=member_credentials,
+            budget=budget,
+            epoch=epoch,
+            keepalive=keepalive,
+            files=files,
         )
+        nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
         # Authentication, audit, Tower's API
         authenticator = Authenticator(credentials, day)
@@ -249,13 +251,13 @@ class Proxy(MultiService):
 
         def gateway(router: Router) -> Gateway:
             return Gateway(
-                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, common=common
+                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
             )
 
         front = gateway(
             FrontDoor(
                 chain,
-                identification(authenticator),
+                authentication_chain(authenticator),
                 api,
                 agents.accept,
                 generation,
@@ -317,9 +319,9 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, cluster_ports.retry),
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, REPORT_PERIOD, nodes.look),
-            periodic(reactor, CREDENTIAL_PERIOD, nodes.try_credentials),
-            periodic(reactor, LOOK, admin.try_to_renew),
+            periodic(reactor, REPORT_PERIOD, nodes.report),
+            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
+            periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),

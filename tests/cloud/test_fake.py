@@ -300,7 +300,7 @@ class ConfigTests(FakeCase):
             "[fake]\ninstance = ../a h:1": f"f:2: {form}",
             "[fake]\ninstance": f"f:2: {form}",
             "[fake]\ninstance = a h:0": "f:2: the instance's address must be HOST[:PORT]",
-            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: the instance is a duplicate: ",
+            "[fake]\ninstance = a h:1\ninstance = a h:2": "f:3: instance names must be unique",
             "[fake]\ndelay = 5": "f:2: delay must be a duration like 1.5s or 2m",
             "[fake]\nauthorized-keys = keys/%h": "f:2: authorized-keys must be an absolute path",
         }.items():

@@ -62,7 +62,7 @@ class DescriptorTests(harness.TowerTestCase):
         self.assertEqual(ping(self.jane, kept), 200)
         self.limit(proxy)
         crowd: list[http.client.HTTPSConnection] = []
-        while "takes no connections for now" not in proxy.output():
+        while "accepts no connections for now" not in proxy.output():
             self.assertLess(len(crowd), CROWD)
             crowd.append(self.jane.connect())
             self.addCleanup(crowd[-1].close)
@@ -88,8 +88,8 @@ class DescriptorTests(harness.TowerTestCase):
         began = time.monotonic()
         self.assertEqual(self.jane.get("/ping").status, 200)
         self.assertLess(time.monotonic() - began, RECOVERY)
-        wait_for("the word that it goes on", lambda: "takes connections again" in proxy.output(), RECOVERY)
-        self.assertEqual(proxy.output().count("takes no connections for now"), 1)
+        wait_for("the word that it goes on", lambda: "accepts connections again" in proxy.output(), RECOVERY)
+        self.assertEqual(proxy.output().count("accepts no connections for now"), 1)
         self.assertNotIn("Traceback", proxy.output())
 
     def test_agent(self) -> None:

@@ -128,7 +128,7 @@ class V1ReceptionTests(SynchronousTestCase):
 
     def test_one_too_many(self) -> None:
         """Agents with one token are limited by their cluster alone; one more hears why."""
-        self.acceptor.places = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=1, per_cluster=2)
         for answer in (b"", b""):
             agent, _ = self.connect()
             self.assertEqual(self.successResultOf(agent.answer), answer)

@@ -20,7 +20,6 @@ from tower.v1.client import (
     RegistrationRefused,
     RegistrationUnanswered,
     V1ClientTransport,
-    V1Proxy,
 )
 from tower.v1.config import AgentConfig
 from tower.v2.transport import HostKeyMismatch
@@ -67,7 +66,7 @@ class OldPair(Pair):
         self.agent = V1ClientTransport(self.clock, CONFIG, pinned, keepalive=keepalive)
         self.agent.mux = Mux()
         self.ends = (self.proxy, self.agent)
-        self.up: list[V1Proxy] = []
+        self.up: list[str] = []
         self.failure: Exception | None = None
         self.agent.ready.addCallbacks(self.up.append, self._failed)
         self.agent.lost.addCallback(self._note, self.agent)
@@ -97,7 +96,7 @@ class V1ClientTests(SynchronousTestCase):
     def test_up(self) -> None:
         """With an ECDSA host key, an empty password and a config the tunnel is up."""
         pair = self.pair()
-        self.assertEqual(pair.up, [V1Proxy(pair.proxy.fingerprint)])
+        self.assertEqual(pair.up, [pair.proxy.fingerprint])
         self.assertEqual(pair.proxy.requests, [(b"config", CONFIG.encode())])
         self.assertEqual(
             pair.proxy.shown, [NS(b"") + NS(b"ssh-connection") + NS(b"password") + b"\0" + NS(b"")]
@@ -111,7 +110,7 @@ class V1ClientTests(SynchronousTestCase):
 
     def test_ed25519(self) -> None:
         """A proxy may have an ed25519 key as well."""
-        self.assertEqual(self.pair(key=OLD_KEY).up, [V1Proxy(OLD_KEY.fingerprint)])
+        self.assertEqual(self.pair(key=OLD_KEY).up, [OLD_KEY.fingerprint])
 
     def test_pinned(self) -> None:
         """A pinned key is the only one that is taken, and no other proxy gets the config."""

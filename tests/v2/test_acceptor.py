@@ -90,7 +90,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def limit(self, per_key: int) -> str:
         """Allow so many tunnels to a key, have it open them, and return the token that it did so with."""
-        self.acceptor.places = TunnelSlots(self.bench.clock, per_key=per_key)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_key=per_key)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.alive = []
         for _ in range(per_key):
@@ -144,7 +144,7 @@ class ReceptionTests(SynchronousTestCase):
 
     def test_counted_before_the_hello(self) -> None:
         """An agent that proves itself and says no hello has a place; it is free when it is gone."""
-        self.acceptor.places = TunnelSlots(self.bench.clock, per_cluster=1)
+        self.acceptor.slots = TunnelSlots(self.bench.clock, per_cluster=1)
         token = self.successResultOf(self.bench.tokens.mint("alpha"))
         self.patch(ClientTransport, "_accepted", ClientTransport.start_connection)
         self.connect(token)

@@ -1,4 +1,4 @@
-"""Endpoints for URLs: direct, or through the HTTP proxy of the environment."""
+"""Endpoints of clouds' APIs: direct, or through the HTTP proxy of the environment."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tower.net.pipes import Pipe
 from tower.net.proxy_environment import HTTPProxy, ServerURL, find_proxy
 from tower.reactor.interfaces import IReactor
 
-#: Metadata services authenticate clients by their address and issue credentials: never through a proxy.
+#: Metadata services identify clients by their location, and return credentials.
 _METADATA_NAMES = frozenset(("metadata.google.internal", "metadata"))
 _METADATA_ADDRESSES = frozenset(map(ip_address, ("fd00:ec2::254", "fd00:ec2::23")))
 
 
 @implementer(IAgentEndpointFactory)
 class ProxiedEndpoints:
-    """Endpoints for an ``Agent``.
+    """Endpoints of URLs, for an ``Agent``.
 
-    Plain HTTP, mainly of metadata services, is always direct.
+    Servers with plain HTTP, metadata services above all, are near and never proxied.
 
     :param policy: verifies servers.
-    :param timeout: of a connection, s; the caller limits the rest.
+    :param timeout: for a connection, s; the caller limits the rest.
     :param environ: may have ``HTTPS_PROXY`` and ``NO_PROXY``; see `find_proxy`.
-    :param reach: connects; see `tower.net.connecting.connect`.
-    :raise ConfigurationError: the proxy's URL is invalid.
+    :param connect: see `tower.net.connecting.connect`.
+    :raise ConfigurationError: a variable about proxies is invalid.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class ProxiedEndpoints:
         policy: IPolicyForHTTPS,
         timeout: float,
         environ: Mapping[str, str],
-        reach: Callable[..., Deferred[Any]] = connect,
+        connect: Callable[..., Deferred[Any]] = connect,
     ) -> None:
         self._reactor = reactor
         self._policy = policy
         self._timeout = timeout
         self._environ = environ
-        self._reach = reach
+        self._connect = connect
         find_proxy(_server("cloud.invalid", 443), environ)
 
     def endpointForURI(self, uri: URI) -> IStreamClientEndpoint:
-        """Return the endpoint for *uri*.
+        """Return an endpoint of *uri*'s server.
 
-        :raise SchemeNotSupported: it is neither ``http`` nor ``https``.
+        :raise SchemeNotSupported: the scheme is neither ``http`` nor ``https``.
         """
         host = uri.host.decode("ascii")
         direct = HostnameEndpoint(self._reactor, host, uri.port, timeout=self._timeout)
@@ -68,9 +68,9 @@ class ProxiedEndpoints:
             raise SchemeNotSupported(f"Unsupported scheme: {uri.scheme!r}")
         url = _server(host.lower(), uri.port)
         proxy = None if _is_metadata(url.host.rstrip(".")) else find_proxy(url, self._environ)
-        endpoint: IStreamClientEndpoint = direct
+        endpoint: Any = direct
         if proxy is not None:
-            endpoint = _ProxiedEndpoint(self._reactor, proxy, url, self._timeout, self._reach)
+            endpoint = _ProxiedEndpoint(self._reactor, proxy, url, self._timeout, self._connect)
         return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)
 
 
@@ -96,19 +96,18 @@ class _ProxiedEndpoint:
         proxy: HTTPProxy,
         url: ServerURL,
         timeout: float,
-        reach: Callable[..., Deferred[Any]],
+        connect: Callable[..., Deferred[Any]],
     ) -> None:
         self._reactor = reactor
         self._proxy = proxy
         self._url = url
         self._timeout = timeout
-        self._reach = reach
+        self._connect = connect
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """See ``IStreamClientEndpoint``; cancelling closes everything.
+        """See ``IStreamClientEndpoint``; cancelling leaves nothing behind.
 
-        :raise ConnectFailed: through the Deferred: the connection to the proxy failed, or the proxy rejects
-            it.
+        :raise ConnectFailed: through the Deferred: the proxy cannot be reached, or refused.
         """
         address = HostnameAddress(self._url.host.encode("ascii"), self._url.port)
         return connected(Deferred.fromCoroutine(self._open()), protocolFactory, address)
@@ -116,7 +115,7 @@ class _ProxiedEndpoint:
     async def _open(self) -> tuple[Pipe, bytes]:
         proxy = self._proxy
         try:
-            pipe = await self._reach(self._reactor, proxy.host, proxy.port, timeout=self._timeout)
+            pipe = await self._connect(self._reactor, proxy.host, proxy.port, timeout=self._timeout)
         except ConnectFailed as e:
             raise ConnectFailed(e.kind, f"the HTTP proxy {e}") from e
         await connect_through(pipe, proxy, self._url)

@@ -129,7 +129,7 @@ class TLSPipe:
         if (own := self._session.take()) and not self._pipe.send(own):
             self._unsaid += len(own)
             if self._unsaid > UNSAID:
-                self._broke(TLSFailed("the peer does not take what it has TLS say"))
+                self._broke(TLSFailed("the peer does not read the answers to its TLS records"))
                 return
         self._resumption.learn(self._session.object, self._offered)
 

@@ -12,11 +12,11 @@ from twisted.python.failure import Failure
 
 from tower.net.connect_proxy import connect_through
 from tower.net.connecting import ConnectFailed, connect
-from tower.net.connection import Connection
+from tower.net.connection import Connection, ConnectionEnded
 from tower.net.pipe_transport import PipeTransport
 from tower.net.proxy_environment import HTTPProxy, ServerURL
 from tower.net.tls.ca_pinning import ChainReader, ChainUnknown, NotThePinnedCA, find_authority, pinned_context
-from tower.net.tls.connection import TLSConnection
+from tower.net.tls.connection import TLSFailed, start_tls
 from tower.reactor.interfaces import ISocketReactor
 from tower.websocket.client_handshake import ClientSocket, DialFailed, NotSpoken
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
@@ -28,47 +28,6 @@ CONNECT_TIMEOUT = 10.0
 ANSWER_TIMEOUT = 10.0
 
 T = TypeVar("T")
-
-
-class _Securing:
-    """The receiver of a connection whose TLS handshake is under way.
-
-    :param closed: called when it is lost.
-    """
-
-    def __init__(self, closed: Callable[[Exception], None]) -> None:
-        self.closed = closed
-
-    def received(self, data: memoryview) -> None:
-        """Never called: the connection is paused."""
-
-    def ended(self) -> None:
-        """Never called: the connection is paused."""
-
-    def drained(self) -> None:
-        """Nothing was sent."""
-
-
-def _secured(
-    reactor: ISocketReactor, plain: Connection, tls: ssl.SSLContext, host: str
-) -> Deferred[Connection]:
-    """Begin TLS on what was a plain connection, paused and with nothing left to send."""
-
-    def failed(reason: Exception) -> None:
-        if not done.called:
-            done.errback(ConnectFailed("tls", str(reason)))
-
-    connection = TLSConnection(
-        reactor,
-        plain.detach(),
-        tls,
-        server_side=False,
-        server_hostname=host,
-        on_secure=lambda: done.callback(connection),
-    )
-    done: Deferred[Connection] = Deferred(lambda _: connection.abort())
-    connection.receiver = _Securing(failed)
-    return done
 
 
 class Dialer:
@@ -141,7 +100,10 @@ class Dialer:
         await self._within(connect_through(connection, proxy, url), f"the HTTP proxy {proxy} did not answer")
         if tls is None:
             return connection
-        return await _secured(self._reactor, connection, tls, url.host)
+        try:
+            return await start_tls(self._reactor, connection.detach(), tls, url.host)
+        except (TLSFailed, ConnectionEnded, OSError) as e:
+            raise ConnectFailed("tls", str(e)) from e
 
     async def _shake_hands(self, connection: Connection, protocol: str) -> bytes:
         client = ClientSocket(self.url, connection, protocol, echoed=protocol != KUBESPHERE_V1)

@@ -6,15 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cloud.asking import logged
-from tests.cloud.gce.login_files import LoginFileTestCase
-from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL
+from tests.cloud.asking import asking, logged
+from tests.cloud.gce.test_provider import GCETestCase
+from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL, PROJECT
+from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
+from tower.cloud.gce.config import parse_gce_config
 from tower.cloud.gce.federation import load_account
+from tower.cloud.gce.provider import GCECloud
 from tower.errors import ConfigurationError
 
 
-class FederationTests(LoginFileTestCase):
+class FederationTests(GCETestCase):
     """Files of type external_account."""
 
     def setUp(self) -> None:
@@ -37,7 +40,26 @@ class FederationTests(LoginFileTestCase):
             "credential_source": {"file": str(self.token)} if source is None else source,
             **changes,
         }
-        return self.write_login(said)
+        return self.write_file(said)
+
+    def write_file(self, said: dict[str, Any], path: Path | None = None) -> str:
+        """Write the file; a None is left out."""
+        path = path or Path(self.mktemp())
+        path.write_text(json.dumps({key: value for key, value in said.items() if value is not None}))
+        return str(path)
+
+    def cloud_of(self, path: str) -> GCECloud:
+        """Return a provider with this login."""
+        text = (
+            f"[global]\napi-endpoint = http://gce.test/compute/v1/\nproject-id = {PROJECT}\n"
+            f"credentials-file = {path}\n"
+        )
+        config = parse_gce_config(ConfigText("gce.conf", text), {})
+        ask = asking(self.gce.resource, self.clock)
+        cloud = GCECloud(config, load_account(path), ask=ask, now=self.clock.seconds)
+        cloud.initialize(self.clock)
+        self.addCleanup(cloud.stop)
+        return cloud
 
     def test_impersonation(self) -> None:
         """Our token is traded, what it gives for the service account's; both again before its end."""

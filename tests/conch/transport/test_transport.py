@@ -155,7 +155,7 @@ class StrictTests(SynchronousTestCase):
             raw = Raw()
             raw.server.dataReceived(VERSION)
             raw.send(kexinit(STRICT_CLIENT), stray)
-            self.assertIn("may not come now", raw.reason or "")
+            self.assertIn("is not allowed now", raw.reason or "")
 
     def test_without(self) -> None:
         """A peer without it may ignore, and its sequence numbers go on."""
