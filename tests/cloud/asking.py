@@ -36,14 +36,14 @@ def asking(resource: Any, clock: Clock) -> Callable[[Any], CloudSession]:
 
 
 def started_clock() -> Clock:
-    """Return a clock that tells a time of day."""
+    """Return a clock that starts at a time of day."""
     clock = Clock()
     clock.advance(START)
     return clock
 
 
 def finish(clock: Clock, work: Awaitable[T], limit: float = 600.0) -> T:
-    """Let time go by until *work* is done; return or raise what comes of it.
+    """Advance the clock until *work* is done; return its result or raise its error.
 
     :param limit: s that may go by.
     """

@@ -1,4 +1,4 @@
-"""Fleets of thousands, of each cloud: all are listed, and nobody else has to wait for all of it."""
+"""Fleets of thousands in each cloud: all are listed, and other work is not delayed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class FleetTests(SynchronousTestCase):
     """Listing `COUNT` instances."""
 
     def setUp(self) -> None:
-        """Have a clock that counts."""
+        """Make a clock that counts."""
         self.clock = CountingClock()
 
     def list(self, resource: Any, make: Callable[[Callable[[Any], CloudSession]], Provider[Any]]) -> None:
-        """List all instances, and look that nobody was kept waiting for more than a piece.
+        """List all instances, and check that other work was delayed by one piece at most.
 
         :param resource: of the stand-in.
         :param make: makes the provider, of what asks the stand-in.

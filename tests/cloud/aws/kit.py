@@ -52,7 +52,7 @@ def config(text: str = "KubernetesClusterID = beta", *, region: str = REGION, ho
 
 
 def public_key(kind: str = "ssh-ed25519", length: int = 32, fill: int = 7) -> bytes:
-    """Return the line of a key of the right form, which nobody has the private half of."""
+    """Return the line of a valid key without a private half."""
     body = bytes((fill,)) * length
     blob = len(kind).to_bytes(4, "big") + kind.encode() + len(body).to_bytes(4, "big") + body
     return f"{kind} {b64encode(blob).decode()} tower@proxy\n".encode()
@@ -121,5 +121,5 @@ class AWSTestCase(SynchronousTestCase):
         return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
 
     def finish(self, work: Awaitable[T], limit: float = 600.0) -> T:
-        """Return what comes of *work*."""
+        """Return the result of *work*."""
         return finish(self.clock, work, limit)

@@ -22,7 +22,7 @@ HOST = "http://azure.test"
 
 
 class AzureTestCase(SynchronousTestCase):
-    """Three machines of their own, two of a scale set; all but one run."""
+    """Three stand-alone machines and two of a scale set; all except one run."""
 
     def setUp(self) -> None:
         """Start them."""
@@ -60,5 +60,5 @@ class AzureTestCase(SynchronousTestCase):
         return CloudSession(reactor, agent=self.agent, now=self.clock.seconds)
 
     def finish(self, work: Awaitable[T], limit: float = 2000.0) -> T:
-        """Return what comes of *work*."""
+        """Return the result of *work*."""
         return finish(self.clock, work, limit)

@@ -1,4 +1,4 @@
-"""Tokens for Compute Engine for whom an identity provider elsewhere vouches."""
+"""Tokens for Compute Engine with workload identity federation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cloud.asking import asking, logged
-from tests.cloud.gce.test_provider import GCETestCase
+from tests.cloud.gce.kit import GCETestCase
 from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL, PROJECT
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
@@ -21,7 +21,7 @@ class FederationTests(GCETestCase):
     """Files of type external_account."""
 
     def setUp(self) -> None:
-        """Have a token of ours."""
+        """Write a token of the identity provider."""
         super().setUp()
         self.token = Path(self.mktemp())
         self.token.write_text(IDENTITY + "\n")
@@ -80,7 +80,7 @@ class FederationTests(GCETestCase):
         self.assertEqual(0, self.gce.resource.count("POST", ":generateAccessToken"))
 
     def test_sources(self) -> None:
-        """Our token may be in JSON, or be had at a URL."""
+        """The provider's token may be in JSON, or at a URL."""
         self.token.write_text(json.dumps({"id": IDENTITY}))
         in_json = {"type": "json", "subject_token_field_name": "id"}
         at_url = {
@@ -94,7 +94,7 @@ class FederationTests(GCETestCase):
         self.assertEqual("True", asked.headers["metadata"])
 
     def test_rotated(self) -> None:
-        """Our token is read anew for each trade; one that Google refuses is not in the error."""
+        """The provider's token is reread for each exchange; a rejected one is not in the error."""
         self.token.write_text("a-stale-token-of-ours")
         cloud = self.cloud_of(self.write())
         with logged() as lines, self.assertRaisesRegex(CloudAnswerError, "400: invalid_grant: ") as caught:
@@ -104,7 +104,7 @@ class FederationTests(GCETestCase):
         self.assertEqual(3, len(self.names(cloud)))
 
     def test_no_token(self) -> None:
-        """Where there is no token of ours nothing is sent, and the error shows nothing of what is there."""
+        """Without a valid token nothing is sent, and the error does not quote the file."""
         in_json = {"file": str(self.token), "format": {"type": "json", "subject_token_field_name": "id"}}
         for text, source in (
             ("", None),
@@ -123,7 +123,7 @@ class FederationTests(GCETestCase):
         self.assertEqual([], self.gce.resource.asks)
 
     def test_bad_files(self) -> None:
-        """A file that does not say enough, or leads tokens into the open, is told of at the start."""
+        """A file that is incomplete, or has URLs without HTTPS, is an error at the start."""
         for changes, wanted in (
             ({"audience": None}, "a field is missing or invalid"),
             ({"credential_source": []}, "a field is missing or invalid"),

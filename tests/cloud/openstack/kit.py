@@ -66,5 +66,5 @@ class OpenStackTestCase(SynchronousTestCase):
         return f"openstack:///{found}"
 
     def logins(self) -> int:
-        """Return how often somebody logged in."""
+        """Return the number of logins."""
         return self.openstack.resource.count("POST", "/auth/tokens")

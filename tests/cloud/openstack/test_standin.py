@@ -36,7 +36,7 @@ def by_password(user: dict[str, Any], scope: Any = None, password: str = PASSWOR
 
 
 class StandInTests(SynchronousTestCase):
-    """Requests as somebody might make them."""
+    """Requests of a client."""
 
     def setUp(self) -> None:
         """Start it, and log in."""
@@ -54,15 +54,15 @@ class StandInTests(SynchronousTestCase):
         return finish(self.clock, self.session.request(method, url, headers=fields, body=data, expect=ANY))
 
     def log_in(self, body: Any) -> Answer:
-        """Ask for a token."""
+        """Request a token."""
         return self.ask("POST", f"{BASE}/identity/v3/auth/tokens", {}, body)
 
     def code(self, method: str, url: str, body: Any = None, **headers: str) -> int:
-        """Return the code of the answer to whoever has a token."""
+        """Return the status for a client with a token."""
         return self.ask(method, url, {"X-Auth-Token": self.token} | headers, body).code
 
     def test_logins(self) -> None:
-        """Names need domains, secrets must be right, an application credential asks for no scope."""
+        """Names need domains, secrets must be right, an application credential must not set a scope."""
         self.assertEqual(201, self.log_in(by_password({"name": USER_NAME, "domain": DOMAIN}, SCOPE)).code)
         self.assertEqual(400, self.log_in(by_password({"name": USER_NAME}, SCOPE)).code)
         self.assertEqual(400, self.log_in(by_password({"id": USER}, {"project": {"name": "demo"}})).code)
@@ -103,7 +103,7 @@ class StandInTests(SynchronousTestCase):
             self.assertEqual(code, self.code("GET", LIST, **{"OpenStack-API-Version": text}))
 
     def test_pages(self) -> None:
-        """Limits and markers that are none are refused."""
+        """Invalid limits and markers are rejected."""
         for query in ("limit=x", "marker=gone"):
             self.assertEqual(400, self.code("GET", f"{LIST}?{query}"))
 
