@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish
+from tests.cloud.asking import as_reactor, finish
 from tests.cloud.aws.kit import ENVIRON
 from tests.cloud.aws.kit import config as aws_config
 from tests.cloud.gce.kit import CONFIG as GCE_CONFIG
@@ -50,7 +50,7 @@ class FleetTests(SynchronousTestCase):
         """
         agent = self.clock.ask(resource)
         provider = make(lambda reactor: CloudSession(reactor, agent=agent, now=self.clock.seconds))
-        provider.initialize(self.clock)
+        provider.initialize(as_reactor(self.clock))
         found: list[Instance] = finish(self.clock, provider.instances().list_instances())
         listed = [each.addresses[0].address for each in found]
         self.assertEqual(sorted(listed), sorted(ADDRESSES))

@@ -23,6 +23,7 @@ from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from tests.cloud.asking import as_reactor
 from tower import __version__
 from tower.cloud.errors import CloudAnswerError, CloudError, CloudUnreachable
 from tower.cloud.http.answer import Answer, error_detail, shorten
@@ -89,7 +90,7 @@ class SessionCase(SynchronousTestCase):
     def with_agent(self, agent: Any, **options: Any) -> CloudSession:
         """Return a session that asks an agent."""
         options = {"rng": Longest(), "now": lambda: NOW, **options}
-        return CloudSession(self.clock, agent=agent, **options)
+        return CloudSession(as_reactor(self.clock), agent=agent, **options)
 
     def ask(
         self, url: str = "http://cloud.example/v1/things?key=hunter2", **options: Any

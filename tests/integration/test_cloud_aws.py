@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cloud.asking import logged
+from tests.cloud.asking import as_reactor, logged
 from tests.cloud.aws.kit import config
 from tests.cloud.standins.aws import AWS as Cloud
 from tests.cloud.standins.aws import CONNECT_PATH, EC2_PATH, Machine
@@ -73,7 +73,7 @@ class AWSTests(CloudNodeTestCase):
             ask=self.asking(**options),
             key_life=LIFE,
         )
-        provider.initialize(self.clocks[1])
+        provider.initialize(as_reactor(self.clocks[1]))
         self.addCleanup(provider.stop)
         return provider.instances()
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish
+from tests.cloud.asking import as_reactor, finish
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.aws import (
     AWS,
@@ -98,7 +98,7 @@ class AWSTestCase(SynchronousTestCase):
             ask=self.session,
             time_of_day=time_of_day or self.clock,
         )
-        provider.initialize(self.clock)
+        provider.initialize(as_reactor(self.clock))
         self.addCleanup(provider.stop)
         return provider
 

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
 from twisted.python.failure import Failure
 
-from tests.cloud.asking import logged
+from tests.cloud.asking import as_reactor, logged
 from tests.cloud.aws.kit import AWSTestCase
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.aws import KEY, OTHER_ROLE, SECRET
@@ -213,7 +213,7 @@ class BoundsTest(CommandTestCase):
         """Start a program without output."""
         super().setUp()
         self.processes.writes = None
-        self.command = Command(self.clock, self.environ)
+        self.command = Command(as_reactor(self.clock), self.environ)
 
     def run_it(self) -> tuple[Deferred[Any], Process]:
         """Begin."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish
+from tests.cloud.asking import as_reactor, finish
 from tests.cloud.pumped import PumpedClock
 from tests.cloud.standins.azure import Azure, Machine, configuration
 from tower.cloud.azure.config import read_azure_config
@@ -43,7 +43,7 @@ class AzureTestCase(SynchronousTestCase):
         """Return a provider with *keys* in its configuration."""
         config = read_azure_config(ConfigText("azure.json", configuration(HOST, **keys)), self.environ)
         provider = Provider(config, ask=self.session, now=self.clock.seconds)
-        provider.initialize(self.clock)
+        provider.initialize(as_reactor(self.clock))
         self.addCleanup(provider.stop)
         return provider
 

@@ -9,14 +9,14 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tests.cloud.asking import asking, logged
+from tests.cloud.asking import as_reactor, asking, logged
 from tests.cloud.gce.kit import CONFIG, GCETestCase
 from tests.cloud.standins.gce import ACCOUNT, GCE, PROJECT
 from tests.cloud.standins.rest import Fault, Reply
 from tower.cloud.config.text import ConfigText
 from tower.cloud.errors import CloudAnswerError, CloudError
-from tower.cloud.gce.auth import ServiceAccount
 from tower.cloud.gce.config import parse_gce_config
+from tower.cloud.gce.federation import load_account
 from tower.cloud.gce.provider import GCECloud, make
 from tower.errors import ConfigurationError
 
@@ -159,8 +159,8 @@ class AccountTests(GCETestCase):
         text = f"[global]\napi-endpoint = http://gce.test/compute/v1/\ncredentials-file = {self.path}\n"
         config = parse_gce_config(ConfigText("gce.conf", text), {})
         ask = asking(self.gce.resource, self.clock)
-        cloud = GCECloud(config, ServiceAccount.load(self.path), ask=ask, now=self.clock.seconds)
-        cloud.initialize(self.clock)
+        cloud = GCECloud(config, load_account(self.path), ask=ask, now=self.clock.seconds)
+        cloud.initialize(as_reactor(self.clock))
         return cloud
 
     def test_used(self) -> None:
@@ -219,12 +219,12 @@ class AccountTests(GCETestCase):
         for changes in wrong:
             self.write(**changes)
             with self.assertRaises(ConfigurationError) as caught:
-                ServiceAccount.load(self.path)
+                load_account(self.path)
             self.assertNotIn(secret[30:60], str(caught.exception))
         for text in ("", "[]", "{"):
             with open(self.path, "w") as file:
                 file.write(text)
-            self.assertRaises(ConfigurationError, ServiceAccount.load, self.path)
+            self.assertRaises(ConfigurationError, load_account, self.path)
 
     def test_user_login(self) -> None:
         """The login that gcloud leaves is an error that names the file and a command for the replacement."""
@@ -241,4 +241,4 @@ class AccountTests(GCETestCase):
 
     def test_repr(self) -> None:
         """An account's repr has no key."""
-        self.assertNotIn("key=", repr(ServiceAccount.load(self.path)))
+        self.assertNotIn("key=", repr(load_account(self.path)))

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cloud.asking import asking, logged
+from tests.cloud.asking import as_reactor, asking, logged
 from tests.cloud.gce.kit import GCETestCase
 from tests.cloud.standins.gce import ACCOUNT, IDENTITY, POOL, PROJECT
 from tower.cloud.config.text import ConfigText
@@ -57,7 +57,7 @@ class FederationTests(GCETestCase):
         config = parse_gce_config(ConfigText("gce.conf", text), {})
         ask = asking(self.gce.resource, self.clock)
         cloud = GCECloud(config, load_account(path), ask=ask, now=self.clock.seconds)
-        cloud.initialize(self.clock)
+        cloud.initialize(as_reactor(self.clock))
         self.addCleanup(cloud.stop)
         return cloud
 

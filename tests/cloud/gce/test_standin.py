@@ -8,7 +8,7 @@ from typing import Any
 from treq.testing import RequestTraversalAgent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish, started_clock
+from tests.cloud.asking import as_reactor, finish, started_clock
 from tests.cloud.standins.gce import GCE, PROJECT, Machine
 from tower.cloud.http.answer import Answer
 from tower.cloud.session import CloudSession
@@ -26,7 +26,9 @@ class StandInTests(SynchronousTestCase):
         self.clock = started_clock()
         self.gce = GCE(self.clock.seconds)
         self.gce.machines = [Machine("a"), Machine("b")]
-        self.session = CloudSession(self.clock, agent=RequestTraversalAgent(self.gce.resource), attempts=1)
+        self.session = CloudSession(
+            as_reactor(self.clock), agent=RequestTraversalAgent(self.gce.resource), attempts=1
+        )
         self.token = self.gce._issue()[0]
 
     def ask(self, method: str, url: str, headers: dict[str, str], body: Any = None) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any
 from treq.testing import RequestTraversalAgent
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.cloud.asking import finish, started_clock
+from tests.cloud.asking import as_reactor, finish, started_clock
 from tests.cloud.standins.openstack import (
     CREDENTIAL,
     CREDENTIAL_SECRET,
@@ -43,7 +43,9 @@ class StandInTests(SynchronousTestCase):
         self.clock = started_clock()
         self.cloud = OpenStack(self.clock.seconds, BASE)
         self.cloud.servers = [Server("a"), Server("b")]
-        self.session = CloudSession(self.clock, agent=RequestTraversalAgent(self.cloud.resource), attempts=1)
+        self.session = CloudSession(
+            as_reactor(self.clock), agent=RequestTraversalAgent(self.cloud.resource), attempts=1
+        )
         answer = self.log_in(by_password({"id": USER}, SCOPE))
         self.token = answer.header("X-Subject-Token") or ""
 
