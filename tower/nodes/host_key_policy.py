@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from tower.clusters.node import Node
 from tower.clusters.ssh_spec import SSHSpec
 from tower.nodes.record_files import RecordFile
-from tower.nodes.remembered_nodes import RememberedNodes, PinnedHostKeys
+from tower.nodes.remembered_nodes import PinnedHostKeys, RememberedNodes
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeyRefused, HostKeys
 from tower.nodes.ssh.known_hosts import KnownHosts, KnownHostsFiles
 

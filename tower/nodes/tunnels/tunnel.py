@@ -20,8 +20,8 @@ from tower.clusters.node import Node
 from tower.conch.connection.channel import Channel
 from tower.conch.transport.keys import fingerprint
 from tower.conch.transport.limits import TransportLimits
-from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.conch.tunnel.framing import UNFRAMED
+from tower.conch.tunnel.tunnel import SSHTunnel
 from tower.errors import StreamRefused, TowerError, TunnelLost
 from tower.net.addresses import join_address
 from tower.net.budget import Budget
@@ -35,8 +35,8 @@ from tower.nodes.ssh.client import (
     NodePeer,
     NodeTransport,
     authenticated,
-    tcp_dialer,
     dial_node,
+    tcp_dialer,
 )
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed, connection_ended
@@ -330,7 +330,7 @@ def _not_connected(failure: Failure) -> tuple[Pipe, bytes]:
 
 def _refusal(refused: StreamRefused, node: Node, target: str) -> StreamRefused:
     """Make a node's refusal one of ours; what a server's text says is more than its number."""
-    said = refused.told_by("its sshd")
+    said = refused.reported_by("its sshd")
     reason = refused.reason
     if reason == _PROHIBITED:
         return StreamRefused(

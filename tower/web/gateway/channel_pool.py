@@ -257,7 +257,7 @@ def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) ->
     code, reason, text = _CODES.get(error.code, _OTHER)
     what = "its API server" if target == KUBERNETES else f"target {target}"
     who, end = ("a node", "nodes") if tunnel.protocol == SSH else ("the agent", "agent")
-    told = error.told_by(f"{who} of {cluster}")
+    told = error.reported_by(f"{who} of {cluster}")
     return StatusError(
         code, text.format(who=who, end=end, cluster=cluster, target=what, text=told), reason=reason
     )
