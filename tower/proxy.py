@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
@@ -20,7 +21,7 @@ from tower.clusters.member_credentials import MemberCredentials
 from tower.clusters.v1_tokens import KIND as V1_TOKENS
 from tower.clusters.v1_tokens import V1Tokens
 from tower.conch.transport.keys import load_or_create
-from tower.control.admin_kubeconfig import LOOK, AdminAccess
+from tower.control.admin_kubeconfig import CHECK_PERIOD, AdminKubeconfig
 from tower.control.availability import Availability
 from tower.control.connection_metrics import SlotsCollector
 from tower.control.default_cluster import ensure_default_cluster, read_access
@@ -35,12 +36,13 @@ from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budg
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
-from tower.nodes.cluster import NodeServices
+from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import one_line, one_line_errors
 from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.interfaces import IReactor
 from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
@@ -58,14 +60,14 @@ from tower.web.access.admission_cache import AdmissionGeneration
 from tower.web.access.audit import Audit
 from tower.web.access.audit_formats import FORMATS
 from tower.web.access.authentication import Authenticator
-from tower.web.access.filters import identification, user_chain
+from tower.web.access.filters import authentication_chain, user_chain
 from tower.web.access.sessions import SWEEP_PERIOD as SESSIONS_PERIOD
 from tower.web.access.sessions import Sessions
 from tower.web.api.issuer import Issuer, Published
 from tower.web.api.resources import tower_api
 from tower.web.gateway.channel_pool import SWEEP_PERIOD as POOL_PERIOD
 from tower.web.gateway.channel_pool import ChannelPool
-from tower.web.gateway.gateway import Common, Gateway, Router
+from tower.web.gateway.gateway import Gateway, Router, SharedLimits
 from tower.web.gateway.inflight import InFlight
 from tower.web.ports.cluster_proxy import ClusterProxies, KubernetesPorts, OpenPorts
 from tower.web.ports.kubesphere_port import KubeSpherePort, KubeSpherePorts
@@ -92,11 +94,12 @@ RETRY_PORTS = 30.0
 
 
 @one_line_errors("tower-proxy")
-def makeService(options: Options, reactor: Any = None) -> IService:
+def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
     if reactor is None:
-        from twisted.internet import reactor
+        from twisted.internet import reactor as installed
 
+        reactor = cast(IReactor, installed)
         count_steadily(reactor)
         if not options["allow-core-dumps"]:
             forbid_dumps()
@@ -118,7 +121,7 @@ class Proxy(MultiService):
     _log = Logger()
 
     def __init__(
-        self, options: Options, state: StateDir, reactor: Any, access: KubeAccess | None = None
+        self, options: Options, state: StateDir, reactor: IReactor, access: KubeAccess | None = None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -131,7 +134,7 @@ class Proxy(MultiService):
         v1_open_ports = options["v1-open-ports"]
         day = TimeOfDay(reactor)
         epoch = day.seconds
-        sockets: Any = Poller(reactor)
+        sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
 
         # Authorities, certificates, host keys
@@ -145,21 +148,23 @@ class Proxy(MultiService):
 
         # Records
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
-        vault = Vault(options["secrets-key-file"] or state.path / SECRETS_KEY, epoch)
-        self._member_credentials = member_credentials = MemberCredentials(store, vault)
+        secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
+        self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
         self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
-        self._credentials = credentials = Credentials(store, day, options["max-credential-ttl"])
+        credentials = Credentials(store, day, options["max-credential-ttl"])
         tokens = JoinTokens(store, day)
-        self._v1_tokens = v1_tokens = V1Tokens(store, day)
+        v1_tokens = V1Tokens(store, day)
         own_host = "127.0.0.1" if is_wildcard(host) else host
-        self._admin = admin = AdminAccess(
+        self._admin = admin = AdminKubeconfig(
             state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
         )
 
         # Limits of memory and connections
         budget = Budget(options["buffer-budget"])
-        common = Common.of(sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM))
-        self._rejections = common.rejections
+        shared = SharedLimits.of(
+            sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM)
+        )
+        self._rejections = shared.rejections
         slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
         plain_reactor = ConnectionReactor(sockets, None, admission)
@@ -191,30 +196,27 @@ class Proxy(MultiService):
         files = NodeFiles(
             Path(options["node-files"] or state.path / DIRECTORY).absolute(), options.given_cluster
         )
-        files.prepare(
-            state.path, *(Path(options[name]) for name in ("secrets-key-file", "ca-key") if options[name])
+        files.prepare(state.path, secrets_file, *filter(None, [options["ca-key"]]))
+        create = partial(
+            NodeCluster,
+            reactor=reactor,
+            poller=sockets,
+            clock=acceptor.wheel,
+            store=store,
+            tunnels=tunnels,
+            credentials=member_credentials,
+            budget=budget,
+            epoch=epoch,
+            keepalive=keepalive,
+            files=files,
         )
-        nodes = NodeClusters(
-            NodeServices(
-                reactor,
-                sockets,
-                acceptor.wheel,
-                store,
-                tunnels,
-                member_credentials,
-                budget,
-                epoch,
-                keepalive,
-                files,
-            ),
-            clusters,
-        )
+        nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
         # Authentication, audit, Tower's API
         authenticator = Authenticator(credentials, day)
         sessions = Sessions(authenticator)
         chain = user_chain(authenticator, clusters.get)
-        self._generation = generation = AdmissionGeneration(store, epoch)
+        generation = AdmissionGeneration(store, epoch)
         audit_format = FORMATS[options["audit-log-format"]]()
         audit = None if audit_log is None else Audit(audit_log, audit_format, epoch)
         issuer = Issuer(
@@ -249,13 +251,13 @@ class Proxy(MultiService):
 
         def gateway(router: Router) -> Gateway:
             return Gateway(
-                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, common=common
+                day, router, pool, sessions, budget=budget, inflight=inflight, audit=audit, shared=shared
             )
 
         front = gateway(
             FrontDoor(
                 chain,
-                identification(authenticator),
+                authentication_chain(authenticator),
                 api,
                 agents.accept,
                 generation,
@@ -281,9 +283,10 @@ class Proxy(MultiService):
                 else None,
             ),
         )
-        self._token_watch = store.watch(
+        watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
+        self._followers = (watch, generation, credentials, clusters, v1_tokens)
         kubesphere_ports = ClusterProxies(
             clusters,
             KubeSpherePorts(
@@ -294,9 +297,11 @@ class Proxy(MultiService):
             ),
         )
         self._drains = [front.stop, plain.stop, cluster_ports.drain, kubesphere_ports.drain]
-        self._ports = [_server(secure_port, host, tls_reactor, front)]
-        if port is not None:
-            self._ports.insert(0, _server(port, host, plain_reactor, plain))
+        self._ports = [
+            TCPServer(number, ConnectionFactory(served.accept), interface=host, reactor=listener)
+            for number, served, listener in ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
+            if number is not None
+        ]
 
         # What runs
         self._services: list[Service] = [
@@ -317,9 +322,9 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, cluster_ports.retry),
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, REPORT_PERIOD, nodes.look),
-            periodic(reactor, CREDENTIAL_PERIOD, nodes.try_credentials),
-            periodic(reactor, LOOK, admin.try_to_renew),
+            periodic(reactor, REPORT_PERIOD, nodes.report),
+            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
+            periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
             periodic(reactor, PURGE_PERIOD, credentials.purge),
@@ -391,13 +396,7 @@ class Proxy(MultiService):
         self._rejections.write()
         if self._audit_log is not None:
             await self._audit_log.stop()
-        self._token_watch.stop()
-        for follower in (self._generation, self._credentials, self._clusters, self._v1_tokens):
+        for follower in self._followers:
             follower.stop()
         await self._store.stop()
         self._state.close()
-
-
-def _server(port: int, host: str, reactor: ConnectionReactor, gateway: Gateway) -> TCPServer:
-    """Return the service that listens on *port* for *gateway*."""
-    return TCPServer(port, ConnectionFactory(gateway.accept), interface=host, reactor=reactor)

@@ -140,7 +140,7 @@ class HoleTests(harness.TowerTestCase):
         """Holes 28 and 29: after kill -9 the agent reconnects at once; its death, if any, is shown."""
         self.tower.proxy.kill()
         self.tower.start()
-        wait_for("the way", lambda: self.jane.get("/ping").status == 200, SETTLED)
+        wait_for("jane's request", lambda: self.jane.get("/ping").status == 200, SETTLED)
         self.assertNotIn("was rejected", self.tower.proxy.output())
         self.assertEqual(self.available(), "True AgentConnected")
         self.tower.proxy.kill()

@@ -155,7 +155,7 @@ class StreamTests(HostileAgentTestCase):
             "endless fields": b"HTTP/1.1 200 OK\r\n" + b"X-Y: z\r\n" * 20_000,
             "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
             "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
-            "a switch nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+            "an unrequested switch": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
             "heads without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000,
         }
         for name, answer in answers.items():
@@ -259,7 +259,7 @@ class FloodTests(HostileAgentTestCase):
         stranger.begin()
         stranger.until(lambda: stranger.ssh.sessionID is not None)
         stranger.storm(b"\x02" + NS(bytes(50)), 20_000)
-        self.assertDropped(stranger, "too much before authentication|may not come now", known=False)
+        self.assertDropped(stranger, "too much before authentication|is not allowed now", known=False)
 
     def test_empty_frames(self) -> None:
         """Frames with nothing in them, and one for each byte, only take their time."""
@@ -311,10 +311,10 @@ class KeyExchangeTests(HostileAgentTestCase):
         ):
             peer = self.begun()
             peer.say(payload)
-            self.assertDropped(peer, f"message {payload[0]} instead of 30 may not come now")
+            self.assertDropped(peer, f"message {payload[0]} instead of 30 is not allowed now")
         peer = self.begun()
         peer.say(peer.ssh.ourKexInitPayload)
-        self.assertDropped(peer, "message 20 instead of 30 may not come now")
+        self.assertDropped(peer, "message 20 instead of 30 is not allowed now")
 
     def test_bad_halves(self) -> None:
         """A half of a key exchange that is not a valid key, or a weak one, ends the tunnel."""

@@ -254,10 +254,10 @@ class KeyExchangeTests(HostileProxyTestCase):
         for payload in (opening("raw"), bytes((ADJUST,)) + number(0, 1), DRAIN):
             peer = self.begun()
             peer.say(payload)
-            self.assertDropped(peer, f"message {payload[0]} instead of 31 may not come now")
+            self.assertDropped(peer, f"message {payload[0]} instead of 31 is not allowed now")
         peer = self.begun()
         peer.say(peer.ssh.ourKexInitPayload)
-        self.assertDropped(peer, "message 20 instead of 31 may not come now")
+        self.assertDropped(peer, "message 20 instead of 31 is not allowed now")
 
 
 class StallTests(HostileProxyTestCase):

@@ -181,7 +181,7 @@ class KubeSpherePortTests(KubeSphereTestCase):
     def test_without_kubesphere(self) -> None:
         """An unreachable service gives a Status too, never an empty answer (holes 9 and 18)."""
         self.kubesphere.close()
-        told = ((502, "broke before its answer"), (503, "connection refused"))
+        told = ((502, "was lost before its answer"), (503, "connection refused"))
         for _, (code, text) in zip(self.agents(), told, strict=True):
             status, _, body = ask(self.port + OFFSET, "GET", "/home")
             self.assertEqual(status, code)

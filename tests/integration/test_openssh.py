@@ -153,7 +153,7 @@ class ClientTests(FolderTestCase):
         """Both sides' keepalives are answered, so an idle connection lives and its round trip is known."""
         proxy = self.proxy(ROOMY, 1.0)
         ssh = self.ssh(proxy, None, "ServerAliveInterval=1", f"ServerAliveCountMax={UNANSWERED}")
-        while not (proxy.ends and hasattr(proxy.ends[0], "changes")):  # let in
+        while not (proxy.ends and hasattr(proxy.ends[0], "changes")):  # authenticated
             await deferLater(reactor, 0.05, lambda: None)
         (end,) = proxy.ends
         before = end.opener.packets

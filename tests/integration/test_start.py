@@ -58,7 +58,7 @@ class StartTests(TowerTestCase):
         self.tower.proxy.stop()
         for number, (extra, words) in enumerate(
             (
-                ((), "cluster default is not there yet: give --member-kubeconfig"),
+                ((), "cluster default does not exist yet: give --member-kubeconfig"),
                 (("--ssh-cluster=alpha", f"--member-kubeconfig={self.member}"), "cluster alpha has an agent"),
             )
         ):

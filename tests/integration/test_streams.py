@@ -110,7 +110,7 @@ class StreamTests(harness.TowerTestCase):
         for target, parts in (
             ("gone", ("connection refused",)),
             ("other", (r"no target \"other\"", "--target other=")),
-            ("kubernetes", ("kubernetes gives no raw streams",)),
+            ("kubernetes", ("kubernetes does not support raw streams",)),
         ):
             error = self.client(target, jane, 1).get("error", "")
             program, port = self.forward(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel
 
@@ -20,6 +21,7 @@ from tower.v1.tunnel import V1Tunnel
 from tower.v2.acceptor import AgentAcceptor
 
 
+@define(eq=False)
 class V1AgentAcceptor:
     """Accepts old agents.
 
@@ -32,29 +34,19 @@ class V1AgentAcceptor:
 
     _log = Logger()
 
-    def __init__(
-        self,
-        clock: Clock,
-        acceptor: AgentAcceptor,
-        tokens: V1Tokens,
-        host_key: KeyPair,
-        *,
-        keepalive: float,
-        impersonate: bool = True,
-    ) -> None:
-        self._clock = clock
-        self._acceptor = acceptor
-        self._tokens = tokens
-        self._host_key = host_key
-        self._keepalive = keepalive
-        self._impersonate = impersonate
+    _clock: Clock
+    _acceptor: AgentAcceptor
+    _tokens: V1Tokens
+    _host_key: KeyPair
+    _keepalive: float = field(kw_only=True)
+    _impersonate: bool = field(default=True, kw_only=True)
 
     def opened(self, pipe: Pipe, leftover: bytes) -> Deferred[None]:
         """Accept the connection of an agent whose WebSocket is open; see `AgentAcceptor.opened`."""
-        entrance = TunnelSlot(self._acceptor.places)
-        check = partial(self._check, entrance)
+        slot = TunnelSlot(self._acceptor.slots)
+        check = partial(self._check, slot)
         ssh = V1ServerTransport(self._acceptor.wheel, self._host_key, check, keepalive=self._keepalive)
-        entrance.attach(ssh)
+        slot.attach(ssh)
         return self._acceptor.accept(ssh, ssh.ready, pipe, leftover, self._authenticated, self._text_received)
 
     def _text_received(self) -> None:
@@ -64,10 +56,10 @@ class V1AgentAcceptor:
             level=LogLevel.warn,
         )
 
-    def _check(self, entrance: TunnelSlot, config: AgentConfig) -> str:
+    def _check(self, slot: TunnelSlot, config: AgentConfig) -> str:
         """Check the token, then the cluster's limit alone: its agents may share one token."""
         token = self._tokens.check(config.name, config.token)
-        entrance.enter(config.name, "")
+        slot.enter(config.name, "")
         return token
 
     def _authenticated(self, agent: V1Agent, tunnel: SSHTunnel) -> tuple[V1Tunnel, str | None]:

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
-from attrs import frozen
 from twisted.conch.ssh.common import NS
 from twisted.conch.ssh.service import SSHService
 from twisted.internet.defer import Deferred
@@ -57,16 +56,6 @@ class RegistrationUnanswered(PeerError):
     for_peer = "not registered"
 
 
-@frozen
-class V1Proxy:
-    """The peer of a `V1ClientTransport`.
-
-    :ivar fingerprint: of its current host key.
-    """
-
-    fingerprint: str
-
-
 class NoPassword(SSHService):
     """Authenticates with empty user name and password, once.
 
@@ -104,11 +93,11 @@ class V1ClientTransport(Client):
     """The agent's end.
 
     :param config: sent to the proxy.
-    :param pinned: fingerprints of host keys, one of which the proxy must have; None accepts every key.
+    :param pinned: fingerprints of host keys; the proxy must have one of them.  None accepts every key.
     :param keepalive: interval of keepalives, s.
     :ivar on_admitted: called before the config is sent: from then on the proxy may open channels, even before
         its answer.
-    :ivar ready: fires with a `V1Proxy`, or fails with the reason.
+    :ivar ready: fires with the fingerprint of the proxy's current host key, or fails with the reason.
     """
 
     __slots__ = ("_asked_at", "_config", "_pinned", "_redactor", "on_admitted", "ready")
@@ -129,7 +118,7 @@ class V1ClientTransport(Client):
         limits: TransportLimits | None = None,
     ) -> None:
         super().__init__(clock, keepalive, limits or DEFAULT_LIMITS)
-        self.ready: Deferred[V1Proxy] = Deferred()
+        self.ready: Deferred[str] = Deferred()
         self.on_admitted: Callable[[], None] = nothing
         self._config: AgentConfig | None = config
         self._redactor = Redactor(config)
@@ -191,7 +180,7 @@ class V1ClientTransport(Client):
             return
         assert self.host_key is not None
         self.start_keepalives(self._asked_at)
-        self.ready.callback(V1Proxy(fingerprint(self.host_key)))
+        self.ready.callback(fingerprint(self.host_key))
 
     def ssh_DISCONNECT(self, packet: bytes) -> None:
         """Handle the peer's reason for closing; see `Redactor`."""

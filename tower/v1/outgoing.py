@@ -25,7 +25,7 @@ _LONGEST_ADDRESS = 512
 class RegisteredDestinations:
     """Destinations of one tunnel: the addresses of its registration.
 
-    Bytes are relayed as they are: TLS is between the proxy and the API server.
+    Bytes are relayed unchanged: TLS is between the proxy and the API server.
 
     :param connect: `tower.net.connecting.connect`, or a test's replacement.
     """

@@ -49,7 +49,8 @@ class Registrar:
         """Return the registration for a new connection.
 
         It names the API server as its certificate does, because the proxy verifies that; the agent dials the
-        configured address.  Old proxies use no token beside a client certificate, so none is sent.
+        configured address.  Old proxies ignore a token if there is a client certificate, so none is sent
+        then.
 
         :raise ConfigurationError: the member needs a feature that old proxies lack.
         """

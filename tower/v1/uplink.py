@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -13,7 +14,7 @@ from tower.errors import ConfigurationError
 from tower.member.outgoing import Dialing
 from tower.net.budget import Budget
 from tower.reactor.timers import Clock
-from tower.v1.client import V1ClientTransport, V1Proxy
+from tower.v1.client import V1ClientTransport
 from tower.v1.config import AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar
@@ -26,6 +27,7 @@ class NeedsHostKey(DialFailed):
     """The proxy supports tower-v2, and its host key is not configured."""
 
 
+@define(eq=False)
 class V1Uplink:
     """Opens tunnels to an old proxy.
 
@@ -36,29 +38,16 @@ class V1Uplink:
     :param limits: of the SSH connection.
     """
 
-    def __init__(
-        self,
-        reactor: Clock,
-        dialer: Dialer,
-        registrar: Registrar,
-        pinned: Collection[str] | None,
-        outgoing: V1Outgoing,
-        budget: Budget,
-        *,
-        keepalive: float,
-        epoch: Callable[[], float],
-        limits: TransportLimits | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._dialer = dialer
-        self._registrar = registrar
-        self._pinned = pinned
-        self._outgoing = outgoing
-        self._budget = budget
-        self._keepalive = keepalive
-        self._epoch = epoch
-        self._limits = limits
-        self._sent: AgentConfig | None = None
+    _reactor: Clock
+    _dialer: Dialer
+    _registrar: Registrar
+    _pinned: Collection[str] | None
+    _outgoing: V1Outgoing
+    _budget: Budget
+    _keepalive: float = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _limits: TransportLimits | None = field(default=None, kw_only=True)
+    _sent: AgentConfig | None = field(default=None, init=False)
 
     @property
     def is_stale(self) -> bool:
@@ -99,8 +88,8 @@ class V1Uplink:
         tunnel.open_up(cluster, "", KUBESPHERE_V1, self._epoch(), self._budget, dialing.accept)
 
 
-def _registered(proxy: V1Proxy, tunnel: SSHTunnel) -> SSHTunnel:
-    tunnel.fingerprint = proxy.fingerprint
+def _registered(fingerprint: str, tunnel: SSHTunnel) -> SSHTunnel:
+    tunnel.fingerprint = fingerprint
     return tunnel
 
 

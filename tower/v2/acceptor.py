@@ -46,7 +46,7 @@ class AgentAcceptor(Service):
     :param per_key: most tunnels of one key into one cluster; 0: unlimited.
     :param per_cluster: most tunnels of one cluster; 0: unlimited.
     :ivar wheel: clock of all connections.
-    :ivar places: the tunnels' slots, held from authentication on.
+    :ivar slots: of the tunnels, held from authentication on.
     :ivar rejections: rate-limited log lines that unauthenticated clients can cause.
     """
 
@@ -68,7 +68,7 @@ class AgentAcceptor(Service):
     ) -> None:
         self._reactor = reactor
         self.wheel = Wheel(reactor)
-        self.places = TunnelSlots(self.wheel, per_key=per_key, per_cluster=per_cluster)
+        self.slots = TunnelSlots(self.wheel, per_key=per_key, per_cluster=per_cluster)
         self._log_batch = LogBatch(self.wheel, self._log)
         self.rejections = Summary(self.wheel, self._log)
         self._tunnels = tunnels
@@ -86,10 +86,10 @@ class AgentAcceptor(Service):
 
         :return: fires once the agent is accepted, rejected or disconnected.
         """
-        entrance = TunnelSlot(self.places)
-        gate = Gatekeeper(self._tokens, entrance)
+        slot = TunnelSlot(self.slots)
+        gate = Gatekeeper(self._tokens, slot)
         ssh = ServerTransport(self.wheel, self._host_keys, gate, keepalive=self._keepalive)
-        entrance.attach(ssh)
+        slot.attach(ssh)
         return self.accept(ssh, ssh.ready, pipe, leftover, self._authenticated)
 
     def accept(

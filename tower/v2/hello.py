@@ -11,7 +11,7 @@ import json
 import math
 from typing import Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from tower.conch.transport.fields import Malformed
 from tower.escaping import VERSION_LIMIT, shortened
@@ -45,15 +45,7 @@ class AgentHello:
 
     def encode(self) -> bytes:
         """Return the encoded hello."""
-        return _encode(
-            {
-                "version": self.version,
-                "name": self.name,
-                "targets": self.targets,
-                "capabilities": self.capabilities,
-                "server": self.server,
-            }
-        )
+        return _encode(asdict(self))
 
     @classmethod
     def decode(cls, data: bytes) -> AgentHello:
@@ -121,7 +113,7 @@ class ProxyHello:
         )
 
 
-def _encode(words: dict[str, object]) -> bytes:
+def _encode(words: dict[str, Any]) -> bytes:
     return json.dumps(words, separators=(",", ":")).encode()
 
 

@@ -160,7 +160,7 @@ class ClientTransport(Client):
 
     :param key: the agent's key.
     :param cluster: name of the cluster that it serves.
-    :param pinned: fingerprints of host keys; without one of them the proxy gets no secret.
+    :param pinned: fingerprints of host keys; secrets are sent only to a proxy that has one of them.
     :param hello: sent to the proxy.
     :param token: a join token, if the key is not enrolled yet.
     :param keepalive: interval of keepalives, s.

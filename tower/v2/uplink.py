@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 
 from tower.conch.transport.keys import KeyPair
@@ -35,6 +35,7 @@ class AgentIdentity:
     token: str | None = field(default=None, repr=False)
 
 
+@define(eq=False)
 class Uplink:
     """Opens tunnels to the proxy.
 
@@ -43,28 +44,15 @@ class Uplink:
     :param limits: of the SSH connection.
     """
 
-    def __init__(
-        self,
-        reactor: Clock,
-        dialer: Dialer,
-        identity: AgentIdentity,
-        known_proxies: KnownProxies,
-        outgoing: Outgoing,
-        budget: Budget,
-        *,
-        keepalive: float,
-        epoch: Callable[[], float],
-        limits: TransportLimits | None = None,
-    ) -> None:
-        self._reactor = reactor
-        self._dialer = dialer
-        self._identity = identity
-        self._known_proxies = known_proxies
-        self._outgoing = outgoing
-        self._budget = budget
-        self._keepalive = keepalive
-        self._epoch = epoch
-        self._limits = limits
+    _reactor: Clock
+    _dialer: Dialer
+    _identity: AgentIdentity
+    _known_proxies: KnownProxies
+    _outgoing: Outgoing
+    _budget: Budget
+    _keepalive: float = field(kw_only=True)
+    _epoch: Callable[[], float] = field(kw_only=True)
+    _limits: TransportLimits | None = field(default=None, kw_only=True)
 
     def connect(self) -> Deferred[SSHTunnel]:
         """Open a tunnel; cancelling leaves nothing behind.

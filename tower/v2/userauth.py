@@ -62,17 +62,17 @@ class Gatekeeper:
     Both methods may raise `TooManyTunnels`, which ends the connection with that reason.
     """
 
-    __slots__ = ("_entrance", "_tokens")
+    __slots__ = ("_slot", "_tokens")
 
-    def __init__(self, tokens: JoinTokens, entrance: TunnelSlot) -> None:
+    def __init__(self, tokens: JoinTokens, slot: TunnelSlot) -> None:
         self._tokens = tokens
-        self._entrance = entrance
+        self._slot = slot
 
     def is_enrolled(self, cluster: str, fingerprint: str) -> bool | Awaitable[bool]:
         """Return whether that key may serve that cluster."""
         if not self._tokens.is_enrolled(cluster, fingerprint):
             return False
-        waiting = self._entrance.enter(cluster, fingerprint)
+        waiting = self._slot.enter(cluster, fingerprint)
         return True if waiting is None else waiting.addCallback(lambda _: True)
 
     async def enrol(self, cluster: str, token: str, fingerprint: str, blob: bytes) -> None:
@@ -81,7 +81,7 @@ class Gatekeeper:
         :raise Unauthorized: unknown cluster; unknown, expired or used up token: see its ``reason``.
         """
         await self._tokens.enrol(cluster, token, fingerprint, blob)
-        waiting = self._entrance.enter(cluster, fingerprint)
+        waiting = self._slot.enter(cluster, fingerprint)
         if waiting is not None:
             await waiting
 
@@ -136,7 +136,7 @@ class UserAuthServer(SSHService):
         try:
             while self._waiting and not (self._over or self._working):
                 self._answer(self._waiting.pop(0))
-        except Exception:  # noqa: BLE001 - reject this agent whatever failed; others continue
+        except Exception:  # noqa: BLE001 - any failure rejects this agent; others continue
             self._failed(Failure())
 
     def _failed(self, failure: Failure) -> None:

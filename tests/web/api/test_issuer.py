@@ -51,7 +51,7 @@ class JoinTokenTests(ApiTestCase):
         for spec, text in (
             ({"ttl": "soon"}, "'soon'"),
             ({"ttl": 5}, "5"),
-            ({"ttl": "31d"}, "30d at most"),
+            ({"ttl": "31d"}, "the limit for join tokens is 30d"),
             ({"ttl": "0"}, "more than 0"),
             ({"uses": 0}, "uses 0"),
             ({"uses": True}, "spec.uses"),

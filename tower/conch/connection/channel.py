@@ -43,12 +43,12 @@ class Channel:
     :ivar head: first bytes of a message with data for it.
     :ivar bytes_in: bytes received.
     :ivar bytes_out: bytes sent.
+    :ivar close_sent: whether CLOSE was sent: then nothing more must be sent about the channel.
     :ivar is_waiting: whether it is in the queue of the mux, to send or to call `Receiver.drained`.
     """
 
     __slots__ = (
         "__weakref__",
-        "_close_sent",
         "_closing",
         "_delivering",
         "_end_delivered",
@@ -72,6 +72,7 @@ class Channel:
         "_wire",
         "bytes_in",
         "bytes_out",
+        "close_sent",
         "head",
         "is_waiting",
         "local",
@@ -95,7 +96,7 @@ class Channel:
         self._wanted = False
         self.is_waiting = False
         self._peer_ended = self._peer_closed = self._end_delivered = False
-        self._finishing = self._end_sent = self._closing = self._close_sent = self._shut = False
+        self._finishing = self._end_sent = self._closing = self.close_sent = self._shut = False
         self._end_reason: Exception | None = None
         self._uncredited = 0
         self.bytes_in = self.bytes_out = 0
@@ -108,12 +109,7 @@ class Channel:
     @property
     def is_closed(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._closing or self._close_sent or self._peer_closed
-
-    @property
-    def close_sent(self) -> bool:
-        """Whether CLOSE was sent: then nothing more must be sent about the channel."""
-        return self._close_sent
+        return self._closing or self.close_sent or self._peer_closed
 
     @property
     def is_large(self) -> bool:
@@ -153,7 +149,7 @@ class Channel:
             wire.send(self.head + size.to_bytes(4, "big") + data)
             if not wire.congested:
                 return True
-            if not self._close_sent:  # else the tunnel was lost in this call
+            if not self.close_sent:  # else the tunnel was lost in this call
                 self._wait()
             return False
         return self._send_in_pieces(data, size)
@@ -165,7 +161,7 @@ class Channel:
                 self._mux.send_data(self, data[sent : sent + piece] if sent or piece < size else data)
                 self._out_window -= piece
                 sent += piece
-            if self._close_sent:
+            if self.close_sent:
                 return False  # the tunnel was lost in this call
         self.bytes_out += size
         if sent < size:
@@ -222,7 +218,7 @@ class Channel:
             first = queue.first()
             if room := self._room(len(first)):
                 self._mux.send_data(self, first[:room])
-                if self._close_sent:
+                if self.close_sent:
                     return False  # the tunnel was lost in this call
                 self._out_window -= room
                 queue.advance(room)
@@ -268,7 +264,7 @@ class Channel:
         size = len(data)
         self._window.arrived(size)
         self.bytes_in += size
-        if self._closing or self._close_sent:
+        if self._closing or self.close_sent:
             self._grant(size)  # dropped, but the peer needs credit to reach its end
         elif self._paused or self._receive_queue is not None:
             if size:
@@ -287,7 +283,7 @@ class Channel:
         self._grant(size)
 
     def _grant(self, size: int) -> None:
-        if not (self._close_sent or self._peer_closed) and self._window.consumed(size):
+        if not (self.close_sent or self._peer_closed) and self._window.consumed(size):
             self._mux.renew(self, self._window)
 
     def pause(self) -> None:
@@ -335,8 +331,8 @@ class Channel:
         self._peer_closed = self._shut = True
         self._send_queue = None
         self._wanted = False
-        if not self._close_sent:
-            self._close_sent = True
+        if not self.close_sent:
+            self.close_sent = True
             self._mux.send_close(self.remote)
         self._mux.forget(self)
         if self._receive_queue is None:
@@ -350,20 +346,20 @@ class Channel:
             self.receiver.ended()
         if self._peer_closed:
             self._deliver_closed(ChannelEnded("closed by the other side"))
-        elif self._end_delivered and self._end_sent and not self._close_sent:
+        elif self._end_delivered and self._end_sent and not self.close_sent:
             self._send_close(ChannelEnded("both sides are done"))
 
     # Ends
 
     def finish(self) -> None:
         """See `tower.net.pipes.Pipe.finish`."""
-        if not (self._finishing or self._closing or self._close_sent):
+        if not (self._finishing or self._closing or self.close_sent):
             self._finishing = self._shut = True
             if self._send_queue is None:
                 self._send_end()
 
     def _send_end(self) -> None:
-        if not (self._end_sent or self._close_sent):
+        if not (self._end_sent or self.close_sent):
             self._end_sent = True
             self._mux.send_end(self.remote)
             if self._end_delivered:
@@ -395,14 +391,14 @@ class Channel:
         self._grant(dropped)
 
     def _send_close(self, reason: Exception) -> None:
-        if not self._close_sent:
-            self._close_sent = self._shut = True
+        if not self.close_sent:
+            self.close_sent = self._shut = True
             self._mux.send_close(self.remote)
         self._deliver_closed(reason)
 
     def lost(self, reason: Exception) -> None:
         """Close the channel because the tunnel is lost."""
-        self._close_sent = self._peer_closed = self._shut = True
+        self.close_sent = self._peer_closed = self._shut = True
         self._send_queue = None
         self._deliver_closed(reason)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tower.conch.connection.mux import Wire
 
 #: Data of a packet while small packets of other channels would wait behind it, B.  Like the longest packet it
-#: divides windows evenly: a remainder would need a small packet of its own.
+#: divides windows evenly: a remainder would need another small packet.
 SHARED_PACKET = 64 * 1024
 
 #: A tunnel counts as shared for this time and one round trip after a change of the active channel, s.
@@ -84,7 +84,7 @@ class Fairness:
         self._busy = BusyChannels()
 
     def record(self, channel: object, size: int) -> None:
-        """Record that another channel is active.  Reads no clock: it is called for most packets.
+        """Record that another channel is active.  It does not read the clock: it is called for most packets.
 
         Large packets of others slow down small ones, not bulk data.
         """

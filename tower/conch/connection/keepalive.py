@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Name of the request, as in OpenSSH; any reply will do, also a refusal.
 KEEPALIVE = b"keepalive@openssh.com"
 
-#: Number of round trips of which the shortest counts.
+#: Round trips that are remembered; the shortest counts.
 _REMEMBERED = 6
 
 #: A probe with at most this much other traffic until its reply did not wait behind data, B.

@@ -77,7 +77,7 @@ class LivenessTransport(SecureTransport):
         return self.connection.request(name, data, want_reply=want_reply)
 
     def nudge(self) -> None:
-        """Send a probe now, beside the keepalives."""
+        """Send a probe now, in addition to the keepalives."""
         self.request(self.probe).addErrback(_expect_no_answer)
 
     def drain(self) -> None:

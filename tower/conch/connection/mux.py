@@ -1,4 +1,4 @@
-"""Multiplexes channels over one SSH connection: messages 90 to 100 of RFC 4254.  No I/O of its own.
+"""Multiplexes channels over one SSH connection: messages 90 to 100 of RFC 4254.  No I/O.
 
 The same class serves the proxy's end of a tunnel, the agent's, and a tunnel to a node.  It replaces Conch's
 ``SSHConnection``, whose channels have no flow control and copy their buffers repeatedly.

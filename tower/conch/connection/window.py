@@ -1,20 +1,11 @@
 """The receive window of one channel: how much the peer may send before we grant more.
 
-It follows round-trip time times rate, within the process's budget:
-
-* Every channel begins with `BASE`.  A window doubles while the peer would use it up within a few round trips,
-  up to the limit for nearby peers: `ALONE`, or `SHARED` if other channels are active too, or less while they
-  send small packets (`tower.conch.connection.fairness`).
-* Beyond that it is a multiple of the data delivered in one round trip.  While that grows, the window was the
-  bottleneck, and the multiple is 3; once the path is full it is 1.5.  Data beyond the capacity of the path is
-  a queue in which all other channels wait: it is bounded by half a round trip and half the limit for nearby
-  peers.
-* It shrinks with the rate, when other channels become active, when the budget has less for each, and by half
-  after a quiet period.  Granted credit cannot be taken back: a window shrinks only as bytes are consumed, and
-  counts as borrowed for as long as they may still come.
-
-The round trip is the shortest known (`tower.conch.connection.keepalive`), without queues: the present one
-would let a queue justify a longer queue.  No I/O, no clock: times are passed in.
+It follows round-trip time times rate, within the process's budget; docs/data-path.md has the rules under
+"Windows".  While the data delivered in a round trip grows, the window was the bottleneck; once the path is
+full, more data is only a queue in which all other channels wait.  The round trip is the shortest known
+(`tower.conch.connection.keepalive`): the present one would let a queue justify a longer queue.  Granted
+credit cannot be taken back: a window shrinks only as bytes are consumed.  No I/O, no clock: times are passed
+in.
 """
 
 from __future__ import annotations
@@ -127,7 +118,7 @@ class Window:
             self._moved, self._measured = 0, now
 
     def _resize(self, wanted: int) -> None:
-        """Resize towards *wanted* bytes, as far as the budget and earlier grants allow."""
+        """Resize towards *wanted* bytes, within the budget and not below earlier grants."""
         loan = max(0, self.size - BASE)
         allowed = min(wanted, BASE + self._budget.share(loan))
         size = max(allowed, self.granted + self.held)

@@ -99,7 +99,7 @@ class _Invocations:
         return self._first_sequence + self.packets & 0xFFFFFFFF
 
     def release_cipher(self) -> None:
-        """See `Sealer.release_cipher`."""
+        """See `Counters.release_cipher`."""
         self._aead = None
 
     def _make_cipher(self) -> AESGCM:
@@ -244,7 +244,7 @@ class ChaChaSealer(Counted):
 
 
 class ChaChaOpener(CopyingOpener):
-    """The opener for `ChaChaSealer`; it checks the tag before it decrypts anything but the length."""
+    """The opener for `ChaChaSealer`; it decrypts only the length before it checks the tag."""
 
     __slots__ = ("_keys", "limit")
 

@@ -1,6 +1,6 @@
 """Strict parsing of the fields of an SSH message (RFC 4251 section 5).
 
-Conch's `getNS` returns the bytes that are there when a string is truncated; data of an unauthenticated peer
+Conch's `getNS` returns a part of a truncated string; data of an unauthenticated peer
 needs a reader that raises an error.
 """
 

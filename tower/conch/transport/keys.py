@@ -139,7 +139,7 @@ class KeyPair:
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             raise ValueError("not an unencrypted OpenSSH private key") from error
         if not isinstance(private, Ed25519PrivateKey):
-            raise ValueError("not an ed25519 key")  # noqa: TRY004 (the file's content is wrong, not a type of ours)
+            raise ValueError("not an ed25519 key")  # noqa: TRY004 (the content of the file is wrong, not a type)
         return cls(private)
 
     def to_openssh(self) -> bytes:

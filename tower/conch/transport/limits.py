@@ -7,8 +7,8 @@ from attrs import field, frozen
 from tower.errors import PeerError
 from tower.escaping import reported
 
-#: Keys are changed after so many bytes, whatever `TransportLimits` allow.  The smallest packets count as 8 B,
-#: so this is after 2**30 packets at the latest (RFC 4344 section 3.1).
+#: Keys are changed after so many bytes, even if `TransportLimits` allow more.  The smallest packets count as
+#: 8 B, so this is after 2**30 packets at the latest (RFC 4344 section 3.1).
 _REKEY_OCTETS = 8 << 30
 
 #: Rate limit of key exchanges that the peer starts: burst, rate per second, and one more for each so many
@@ -68,7 +68,7 @@ class Disconnected(PeerError):
 
 
 class TooManyConnections(Disconnected):
-    """The peer takes no further connection of ours (reason 12): a retry must wait."""
+    """The peer accepts no further connection (reason 12): a retry must wait."""
 
 
 class TooManyTunnels(PeerError):

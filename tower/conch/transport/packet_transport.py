@@ -44,7 +44,7 @@ from tower.errors import PeerError
 from tower.net.pipes import Buffer
 from tower.reactor.timers import Clock, Timers
 
-#: Bytes that `Sealer.seal_into` needs after a message, and the most that a packet has besides it.
+#: Bytes that `Sealer.seal_into` needs after a message, and the most that a packet adds to it.
 _ROOM = 32
 
 #: Unknown messages that are answered before the connection is closed.

@@ -23,7 +23,7 @@ from tower.net.pipes import Buffer
 #: Longest packet accepted, without its length field and tag, B; ours stay below 256 KiB.
 LONGEST_PACKET = 256 * 1024 + 1024
 
-#: Most bytes of a sealed packet besides its payload: length 4, padding length 1, padding 19, tag 16.
+#: Most bytes that a sealed packet adds to its payload: length 4, padding length 1, padding 19, tag 16.
 OVERHEAD = 40
 
 _LENGTH = Struct(">I")
@@ -41,24 +41,29 @@ class BadPacket(PeerError):
     """A packet that is not authentic, or has inconsistent fields."""
 
 
-class Sealer(Protocol):
-    """Makes the packets of one direction.
+class Counters(Protocol):
+    """Counters of the packets of one direction.
 
-    :ivar sequence: number of the next packet, modulo 2**32.
-    :ivar packets: packets sealed with this key.
-    :ivar octets: bytes sealed with this key: at least 8 for each packet, so a limit of bytes limits packets
-        too.
+    :ivar octets: bytes sealed or opened with this key: at least 8 for each packet, so a limit of bytes limits
+        packets too.
     """
 
     octets: int
 
     @property
     def sequence(self) -> int:
-        """See the class."""
+        """Number of the next packet, modulo 2**32."""
 
     @property
     def packets(self) -> int:
-        """See the class."""
+        """Packets sealed or opened with this key."""
+
+    def release_cipher(self) -> None:
+        """Free the cipher of an idle connection; the next use makes it again."""
+
+
+class Sealer(Counters, Protocol):
+    """Makes the packets of one direction."""
 
     def seal(self, payload: bytes) -> bytes:
         """Return the packet for *payload*, which begins with the message type."""
@@ -69,29 +74,17 @@ class Sealer(Protocol):
         The caller leaves ``plain[0]`` free for the padding length, and 32 bytes after *size* for padding.
         """
 
-    def release_cipher(self) -> None:
-        """Free the cipher of an idle connection; the next use makes it again."""
 
-
-class Opener(Protocol):
-    """Parses the packets of one direction; attributes as in `Sealer`.
+class Opener(Counters, Protocol):
+    """Parses the packets of one direction.
 
     :ivar limit: longest packet accepted, B.
     """
 
-    octets: int
     limit: int
 
-    @property
-    def sequence(self) -> int:
-        """See `Sealer`."""
-
-    @property
-    def packets(self) -> int:
-        """See `Sealer`."""
-
     def wire_length(self, buffer: Buffer, offset: int) -> int:
-        """Return the length of the packet at *offset*, of which at least 4 bytes are there.
+        """Return the length of the packet at *offset*; at least 4 bytes of it must be received.
 
         :raise PacketTooLong: its length field exceeds `limit`.
         :raise BadPacket: its length field is invalid.
@@ -112,9 +105,6 @@ class Opener(Protocol):
         :raise PacketTooLong: as `wire_length`.
         :raise BadPacket: as `wire_length` and `open`.
         """
-
-    def release_cipher(self) -> None:
-        """See `Sealer.release_cipher`."""
 
 
 def padding_for(size: int, block: int) -> int:
@@ -141,7 +131,7 @@ class Counted:
         self.octets = 0
 
     def release_cipher(self) -> None:
-        """See `Sealer.release_cipher`; there is only a key."""
+        """See `Counters.release_cipher`; there is only a key."""
 
     def _count(self, size: int) -> None:
         self.sequence = self.sequence + 1 & 0xFFFFFFFF

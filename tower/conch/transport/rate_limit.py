@@ -21,7 +21,7 @@ class TokenBucket:
     def take(self, now: float, earned: float = 0.0) -> bool:
         """Take a token; return whether there was one.
 
-        :param earned: tokens added since the last call, besides those that time adds.
+        :param earned: tokens added since the last call, in addition to those that time adds.
         """
         self._left = min(self._burst, self._left + (now - self._at) * self._rate + earned) - 1.0
         self._at = now

@@ -25,6 +25,7 @@ from tower.conch.transport.kex import (
     PLACEHOLDER_MACS,
     STRICT_CLIENT,
     STRICT_SERVER,
+    NewKeys,
     exchanges_of,
     make_kexinit,
 )
@@ -35,7 +36,6 @@ from tower.conch.transport.limits import (
     EXCHANGES_AT_ONCE,
     TransportLimits,
 )
-from tower.conch.transport.newkeys import NewKeys
 from tower.conch.transport.packet_transport import PacketTransport
 from tower.conch.transport.packets import LONGEST_PACKET
 from tower.conch.transport.rate_limit import TokenBucket

@@ -248,7 +248,7 @@ class Inlet:
             self._outlet.loseConnection()
 
     def ended(self) -> None:
-        """Close: the peer sent its end, and half a connection is of no use."""
+        """Close both ways: the peer closed its side."""
         self._outlet.loseConnection()
 
     def drained(self) -> None:

@@ -38,7 +38,7 @@ class SSHTunnel:
     :ivar peer: address of the peer.
     :ivar server: the agent's name for its API server; see `tower.v2.hello.AgentHello`.
     :ivar since: when the tunnel opened, s since the epoch.
-    :ivar draining: whether it takes no new streams because the peer will soon close.
+    :ivar draining: whether the peer will soon close, so that new streams need another tunnel.
     :ivar inlet: the receiving side.
     :ivar outlet: the sending side.
     :ivar mux: its streams, once it is open.
@@ -153,7 +153,7 @@ class SSHTunnel:
     # Ends
 
     def drain(self) -> None:
-        """Announce to the peer that we will soon close, so that it opens no new streams."""
+        """Announce to the peer that we will soon close, so that it stops opening streams."""
         self._ssh.drain()
 
     def _peer_drains(self) -> None:
