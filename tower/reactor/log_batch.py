@@ -6,7 +6,7 @@ from typing import Any
 
 from twisted.logger import Logger, LogLevel
 
-from tower.reactor.timers import DelayedCall, Clock
+from tower.reactor.timers import Clock, DelayedCall
 
 #: Longest delay of a line in a batch, s, and size of a full batch, lines.
 DELAY = 0.25
