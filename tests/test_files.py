@@ -49,8 +49,8 @@ class BeneathTests(SynchronousTestCase):
         self.link("whole", self.root / "a" / "b" / "file")
         self.assertEqual([self.read(name) for name in ("id", "up", "whole")], [b"key", b"inside", b"inside"])
 
-    def test_ways_out(self) -> None:
-        """A path that points outside, or starts elsewhere, is not opened, in any spelling."""
+    def test_escapes(self) -> None:
+        """Paths to the outside are not opened, in any spelling, and neither are absolute ones."""
         self.link("file", self.folder / "secret")
         self.link("near", "../secret")
         self.link("directory", "..")
@@ -65,8 +65,8 @@ class BeneathTests(SynchronousTestCase):
             self.assertRaises(OutsideDirectory, self.files.open, self.root / path, os.O_WRONLY | os.O_CREAT)
         self.assertEqual((self.folder / "secret").read_bytes(), b"outside")
 
-    def test_changed_under_way(self) -> None:
-        """A link that replaces a directory or a file after a check is not followed."""
+    def test_changed_meanwhile(self) -> None:
+        """A link that replaces a directory or a file after a look is not followed."""
         real = os.readlink
 
         def look(name: str, *, dir_fd: int) -> str:

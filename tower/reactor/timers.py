@@ -30,7 +30,7 @@ class Clock(Protocol):
     def seconds(self) -> float:
         """Return monotonic time, s."""
 
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> DelayedCall:  # noqa: A002
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:  # noqa: A002
         """Call *callable* in *delay* s; return a `DelayedCall`."""
 
 

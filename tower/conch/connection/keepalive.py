@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from twisted.python.failure import Failure
 
 from tower.conch.connection.global_requests import ConnectionService, RequestRefused, Unanswered
-from tower.reactor.timers import DelayedCall, Clock
+from tower.reactor.timers import Clock, DelayedCall
 
 if TYPE_CHECKING:
     from tower.conch.connection.liveness import LivenessTransport
