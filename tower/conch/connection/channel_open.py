@@ -73,8 +73,8 @@ def parse_string(data: memoryview, offset: int) -> tuple[bytes, int]:
 
 def refused(text: bytes, reason: int = 0) -> StreamRefused:
     """Return the error for a peer's refusal; only known codes are recognised."""
-    words = text[: 8 * LONGEST_SAID].decode(errors="replace")
-    code, colon, rest = words.partition(": ")
+    decoded = text[: 8 * LONGEST_SAID].decode(errors="replace")
+    code, colon, rest = decoded.partition(": ")
     if not (colon and code in KNOWN_CODES):
-        code, rest = "failed", words
+        code, rest = "failed", decoded
     return StreamRefused(code, reported("the far end", rest), reason, shortened(rest, LONGEST_SAID))

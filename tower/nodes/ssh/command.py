@@ -20,7 +20,7 @@ from tower.clusters.node import Node, parse_node
 from tower.conch.transport.fields import MessageReader
 from tower.errors import TowerError
 from tower.net.pipe_transport import PipeTransport
-from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, authenticated, tcp_dialer, dial_node
+from tower.nodes.ssh.client import CONNECT, Dial, NodeTransport, authenticated, dial_node, tcp_dialer
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.failures import OpenFailed
 from tower.nodes.ssh.host_keys import HostKeys
