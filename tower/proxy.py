@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.internet import TCPServer
 from twisted.application.service import IService, MultiService, Service
@@ -31,16 +32,17 @@ from tower.errors import TowerError
 from tower.kube.kubeconfig import KubeAccess
 from tower.kube.self_test import check_head_policy
 from tower.net.addresses import is_wildcard, join_address
-from tower.net.budget import STRANGERS_LEAST, STRANGERS_PART, Budget
+from tower.net.budget import UNAUTHENTICATED_MINIMUM, UNAUTHENTICATED_PART, Budget
 from tower.net.connection_slots import Slots
 from tower.net.listening import Admission, ConnectionFactory, ConnectionReactor
 from tower.net.load_balancers import Balancers
-from tower.nodes.cluster import NodeServices
+from tower.nodes.cluster import NodeCluster
 from tower.nodes.clusters import CREDENTIAL_PERIOD, REPORT_PERIOD, NodeClusters
 from tower.nodes.record_files import DIRECTORY, NodeFiles
 from tower.nodes.tunnel_metrics import TunnelCollector
 from tower.options import one_line, one_line_errors
 from tower.reactor.clock import TimeOfDay, count_steadily
+from tower.reactor.interfaces import IReactor
 from tower.reactor.periodic import periodic
 from tower.reactor.poller import Poller
 from tower.reactor.process import end_in_failure, forbid_dumps, raise_file_limit, settle_memory
@@ -92,11 +94,12 @@ RETRY_PORTS = 30.0
 
 
 @one_line_errors("tower-proxy")
-def makeService(options: Options, reactor: Any = None) -> IService:
+def makeService(options: Options, reactor: IReactor | None = None) -> IService:
     """Return the proxy; a configuration that cannot work ends the program with one line and exit code 1."""
     if reactor is None:
-        from twisted.internet import reactor
+        from twisted.internet import reactor as installed
 
+        reactor = cast(IReactor, installed)
         count_steadily(reactor)
         if not options["allow-core-dumps"]:
             forbid_dumps()
@@ -118,7 +121,7 @@ class Proxy(MultiService):
     _log = Logger()
 
     def __init__(
-        self, options: Options, state: StateDir, reactor: Any, access: KubeAccess | None = None
+        self, options: Options, state: StateDir, reactor: IReactor, access: KubeAccess | None = None
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._options, self._state, self._reactor, self._access = options, state, reactor, access
@@ -131,7 +134,7 @@ class Proxy(MultiService):
         v1_open_ports = options["v1-open-ports"]
         day = TimeOfDay(reactor)
         epoch = day.seconds
-        sockets: Any = Poller(reactor)
+        sockets = Poller(reactor)
         self._audit_log = audit_log = open_audit_log(options, reactor, epoch)
 
         # Authorities, certificates, host keys
@@ -145,12 +148,12 @@ class Proxy(MultiService):
 
         # Records
         self._store = store = SQLiteStore(reactor, state.path / "tower.db")
-        vault = Vault(options["secrets-key-file"] or state.path / SECRETS_KEY, epoch)
-        self._member_credentials = member_credentials = MemberCredentials(store, vault)
+        secrets_file = Path(options["secrets-key-file"] or state.path / SECRETS_KEY)
+        self._member_credentials = member_credentials = MemberCredentials(store, Vault(secrets_file, epoch))
         self._clusters = clusters = Clusters(store, options["cluster-ports"], day, member_credentials)
-        self._credentials = credentials = Credentials(store, day, options["max-credential-ttl"])
+        credentials = Credentials(store, day, options["max-credential-ttl"])
         tokens = JoinTokens(store, day)
-        self._v1_tokens = v1_tokens = V1Tokens(store, day)
+        v1_tokens = V1Tokens(store, day)
         own_host = "127.0.0.1" if is_wildcard(host) else host
         self._admin = admin = AdminKubeconfig(
             state, credentials, users, authority, f"https://{join_address(own_host, secure_port)}", epoch
@@ -158,7 +161,9 @@ class Proxy(MultiService):
 
         # Limits of memory and connections
         budget = Budget(options["buffer-budget"])
-        shared = SharedLimits.of(sockets, max(budget.capacity // STRANGERS_PART, STRANGERS_LEAST))
+        shared = SharedLimits.of(
+            sockets, max(budget.capacity // UNAUTHENTICATED_PART, UNAUTHENTICATED_MINIMUM)
+        )
         self._rejections = shared.rejections
         slots = Slots(reactor, options["max-connections"], options.connections_per_address)
         admission = Admission(slots, Balancers(reactor, options["proxy-protocol-from"] or ()))
@@ -191,30 +196,27 @@ class Proxy(MultiService):
         files = NodeFiles(
             Path(options["node-files"] or state.path / DIRECTORY).absolute(), options.given_cluster
         )
-        files.prepare(
-            state.path, *(Path(options[name]) for name in ("secrets-key-file", "ca-key") if options[name])
+        files.prepare(state.path, secrets_file, *filter(None, [options["ca-key"]]))
+        create = partial(
+            NodeCluster,
+            reactor=reactor,
+            poller=sockets,
+            clock=acceptor.wheel,
+            store=store,
+            tunnels=tunnels,
+            credentials=member_credentials,
+            budget=budget,
+            epoch=epoch,
+            keepalive=keepalive,
+            files=files,
         )
-        nodes = NodeClusters(
-            NodeServices(
-                reactor,
-                sockets,
-                acceptor.wheel,
-                store,
-                tunnels,
-                member_credentials,
-                budget,
-                epoch,
-                keepalive,
-                files,
-            ),
-            clusters,
-        )
+        nodes = NodeClusters(clusters, member_credentials, tunnels, files, create)
 
         # Authentication, audit, Tower's API
         authenticator = Authenticator(credentials, day)
         sessions = Sessions(authenticator)
         chain = user_chain(authenticator, clusters.get)
-        self._generation = generation = AdmissionGeneration(store, epoch)
+        generation = AdmissionGeneration(store, epoch)
         audit_format = FORMATS[options["audit-log-format"]]()
         audit = None if audit_log is None else Audit(audit_log, audit_format, epoch)
         issuer = Issuer(
@@ -281,9 +283,10 @@ class Proxy(MultiService):
                 else None,
             ),
         )
-        self._token_watch = store.watch(
+        watch = store.watch(
             V1_TOKENS, lambda event: cluster_ports.recheck(str(event.record.value["cluster"]))
         )
+        self._followers = (watch, generation, credentials, clusters, v1_tokens)
         kubesphere_ports = ClusterProxies(
             clusters,
             KubeSpherePorts(
@@ -294,9 +297,11 @@ class Proxy(MultiService):
             ),
         )
         self._drains = [front.stop, plain.stop, cluster_ports.drain, kubesphere_ports.drain]
-        self._ports = [_server(secure_port, host, tls_reactor, front)]
-        if port is not None:
-            self._ports.insert(0, _server(port, host, plain_reactor, plain))
+        self._ports = [
+            TCPServer(number, ConnectionFactory(served.accept), interface=host, reactor=listener)
+            for number, served, listener in ((port, plain, plain_reactor), (secure_port, front, tls_reactor))
+            if number is not None
+        ]
 
         # What runs
         self._services: list[Service] = [
@@ -317,8 +322,8 @@ class Proxy(MultiService):
             periodic(reactor, RETRY_PORTS, cluster_ports.retry),
             periodic(reactor, RETRY_PORTS, kubesphere_ports.retry),
             periodic(reactor, REMINDER, notices.remind),
-            periodic(reactor, REPORT_PERIOD, nodes.look),
-            periodic(reactor, CREDENTIAL_PERIOD, nodes.try_credentials),
+            periodic(reactor, REPORT_PERIOD, nodes.report),
+            periodic(reactor, CREDENTIAL_PERIOD, nodes.check_credentials),
             periodic(reactor, CHECK_PERIOD, admin.try_to_renew),
             periodic(reactor, RENEWAL_PERIOD, serving.renew),
             periodic(reactor, PURGE_PERIOD, tokens.purge),
@@ -391,13 +396,7 @@ class Proxy(MultiService):
         self._rejections.write()
         if self._audit_log is not None:
             await self._audit_log.stop()
-        self._token_watch.stop()
-        for follower in (self._generation, self._credentials, self._clusters, self._v1_tokens):
+        for follower in self._followers:
             follower.stop()
         await self._store.stop()
         self._state.close()
-
-
-def _server(port: int, host: str, reactor: ConnectionReactor, gateway: Gateway) -> TCPServer:
-    """Return the service that listens on *port* for *gateway*."""
-    return TCPServer(port, ConnectionFactory(gateway.accept), interface=host, reactor=reactor)

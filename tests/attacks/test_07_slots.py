@@ -121,4 +121,4 @@ class DescriptorTests(SlotsTestCase):
         resource.prlimit(proxy.pid, resource.RLIMIT_NOFILE, (proxy.descriptors() + SPARE, limits[1]))
         ports = self.tower.port, self.tower.secure_port
         self.withstand(self.hold(*ports, hold=1500, rate=30, sources=MANY))
-        self.assertNotIn("takes no connections for now", proxy.output())
+        self.assertNotIn("accepts no connections for now", proxy.output())

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 from twisted.internet.task import Clock
@@ -31,6 +31,7 @@ from tower.net.tls.ca_pinning import NotThePinnedCA, find_authority, key_hash, s
 from tower.net.tls.published_authorities import PUBLISHED_AUTHORITIES
 from tower.nodes.apiserver import MemberAPIServer
 from tower.nodes.dialer import NodeDialerOptions, create_node_dialer
+from tower.reactor.interfaces import ISocketReactor
 from tower.store import MemoryStore
 from tower.trust.authorities import given_authority, own_authority
 from tower.trust.pki import pem_of_key, public_key_hash
@@ -46,7 +47,7 @@ def config_of(ca_pem: bytes) -> str:
     return kubeconfig(server="https://10.0.0.1:6443", ca_pem=ca_pem, cluster="alpha", user="tower", token="t")
 
 
-class EveryPlaceTests(SynchronousTestCase):
+class EveryPositionTests(SynchronousTestCase):
     """Each function that takes authorities, with one of the test's own whose key counts as published."""
 
     def setUp(self) -> None:
@@ -156,7 +157,12 @@ class EveryPlaceTests(SynchronousTestCase):
         access = read_kubeconfig(config_of(self.leaked.pem).encode())
         cluster = self.successResultOf(clusters.add("beta", ssh=SPEC, access=access))
         gate = MemberAPIServer(
-            "beta", Clock(), None, lambda: accesses.get(cluster), identities=SystemIdentities, why_not=""
+            "beta",
+            Clock(),
+            cast(ISocketReactor, None),
+            lambda: accesses.get(cluster),
+            identities=SystemIdentities,
+            why_not="",
         )
         gate.renew()
         self.assertEqual(gate.problem, "")
@@ -184,7 +190,7 @@ class EveryPlaceTests(SynchronousTestCase):
     def test_kubelets(self) -> None:
         """The file with the kubelets' authorities."""
         options = NodeDialerOptions(kubelet_authority=str(self.file))
-        self.refused(str(self.file), lambda: create_node_dialer(options, Clock()))
+        self.refused(str(self.file), lambda: create_node_dialer(options, cast(ISocketReactor, Clock())))
 
 
 class ProgramTests(TowerTestCase):
@@ -199,11 +205,11 @@ class ProgramTests(TowerTestCase):
     def refusal(self, program: Program, **environment: str) -> str:
         """Return the one line with which a program ends."""
         done = run(program.argv, folder=self.folder, environment=environment)
-        said = (done.stderr + done.stdout).decode()
-        self.assertEqual(done.returncode, 1, said)
-        self.assertEqual(len(said.strip().splitlines()), 1, said)
-        self.assertIn("is public (KubeSphere Tower ships it)", said)
-        return said
+        output = (done.stderr + done.stdout).decode()
+        self.assertEqual(done.returncode, 1, output)
+        self.assertEqual(len(output.strip().splitlines()), 1, output)
+        self.assertIn("is public (KubeSphere Tower ships it)", output)
+        return output
 
     def test_proxy(self) -> None:
         """The proxy does not start with it, given or kept."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from attrs import frozen
 from twisted.conch.ssh.common import NS
@@ -37,6 +37,7 @@ from tower.net.pipes import Splice
 from tower.nodes.ssh.client_key import ClientKey
 from tower.nodes.ssh.host_keys import AnyHostKey, HostKeys
 from tower.nodes.tunnels.tunnel import NodeLogin, NodeTunnel
+from tower.reactor.interfaces import ISocketReactor
 
 NODE = Node("192.0.2.7", 22, name="n1")
 EVERY_SIGNATURE = b",".join(name for names in SIGNATURES.values() for name in names)
@@ -189,7 +190,7 @@ class FarNode:
         """Return a tunnel to it, not opened yet."""
         login = NodeLogin(user, lambda: key, host_keys or AnyHostKey())
         return NodeTunnel(
-            self.clock,
+            cast(ISocketReactor, self.clock),
             self.clock,
             node,
             login,

@@ -41,7 +41,7 @@ def check_known_hosts(data: bytes, chance: random.Random) -> None:
         except ValueError:
             continue
         if line is not None and line.blob == _BLOB and not line.is_revoked:
-            accepted = accepted or line.means("[h1]:2222") or line.means("h1")
+            accepted = accepted or line.matches("[h1]:2222") or line.matches("h1")
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()

@@ -62,7 +62,7 @@ class DescriptorTests(harness.TowerTestCase):
         self.assertEqual(ping(self.jane, kept), 200)
         self.limit(proxy)
         crowd: list[http.client.HTTPSConnection] = []
-        while "takes no connections for now" not in proxy.output():
+        while "accepts no connections for now" not in proxy.output():
             self.assertLess(len(crowd), CROWD)
             crowd.append(self.jane.connect())
             self.addCleanup(crowd[-1].close)
@@ -72,13 +72,13 @@ class DescriptorTests(harness.TowerTestCase):
         ]
         for sock in waiting:
             self.addCleanup(sock.close)
-        said, used = len(proxy.output().splitlines()), cpu(proxy)
+        lines, used = len(proxy.output().splitlines()), cpu(proxy)
         deadline = time.monotonic() + WINDOW
         while time.monotonic() < deadline:
             self.assertEqual(ping(self.jane, kept), 200)
             time.sleep(0.1)
         self.assertLess(cpu(proxy) - used, WINDOW / 2)
-        self.assertLess(len(proxy.output().splitlines()) - said, 5)
+        self.assertLess(len(proxy.output().splitlines()) - lines, 5)
         self.assertTrue(self.agent.ready())
         self.assertEqual([ping(self.jane, each) for each in crowd], [200] * len(crowd))
         for each in crowd:
@@ -88,8 +88,8 @@ class DescriptorTests(harness.TowerTestCase):
         began = time.monotonic()
         self.assertEqual(self.jane.get("/ping").status, 200)
         self.assertLess(time.monotonic() - began, RECOVERY)
-        wait_for("the word that it goes on", lambda: "takes connections again" in proxy.output(), RECOVERY)
-        self.assertEqual(proxy.output().count("takes no connections for now"), 1)
+        wait_for("the word that it goes on", lambda: "accepts connections again" in proxy.output(), RECOVERY)
+        self.assertEqual(proxy.output().count("accepts no connections for now"), 1)
         self.assertNotIn("Traceback", proxy.output())
 
     def test_agent(self) -> None:
@@ -192,7 +192,7 @@ class CrowdTests(harness.TowerTestCase):
         self.assertEqual(self.jane.get("/ping").status, 200)
         wait_for("the end of them", lambda: proxy.descriptors() <= descriptors + 2, FIRST_BYTE + SLACK, 0.5)
         self.assertNotIn("Traceback", proxy.output())
-        self.assertLess(proxy.output().count("turned away"), 3)
+        self.assertLess(proxy.output().count("agent connection"), 3)
 
     @contextlib.contextmanager
     def more(self) -> Iterator[None]:

@@ -309,7 +309,7 @@ class WatchedTests(NodeClusterTestCase):
         self.fleet.write_known_hosts([])
         jane = self.added("--ssh-host-keys", "accept-new")
         second, proxy = self.fleet.nodes[1], self.tower.proxy
-        learned = f"learned the host key of {second.host}"
+        learned = f"pinned the host key of node {second.host}"
         self.tower.tower("cluster", "forget-host-key", CLUSTER, second.address)
         limits = resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(proxy.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
@@ -468,14 +468,14 @@ class RealTests(NodeClusterTestCase):
             self.assertIn('"joe" cannot list', message(weak.get(PODS).body))
         events = [event for event in self.member.audit(since) if event.get("impersonatedUser")]
         self.assertEqual({event["impersonatedUser"]["username"] for event in events}, {"jane", "joe"})
-        mighty = [
+        cluster_admin = [
             event
             for event in self.member.audit(since)
             if "impersonatedUser" not in event
             and event["user"]["username"] == events[0]["user"]["username"]
             and event["requestURI"] == PODS
         ]
-        self.assertEqual(mighty, [])
+        self.assertEqual(cluster_admin, [])
         for group in ("system:masters", "system:nodes"):
             code, out, _ = self.tower.try_tower("kubeconfig", CLUSTER, "--user", "joe", "--group", group)
             if code == 0:

@@ -241,7 +241,7 @@ class StreamTests(Ends):
         channel.full = True
         for _ in range(most + 1):
             channel.deliver(b"new keys")
-        self.assertEqual(str(recorder.reason), "the peer does not take what it has TLS say")
+        self.assertEqual(str(recorder.reason), "the peer does not read the answers to its TLS records")
         self.assertTrue(channel.closing)
 
 

@@ -23,7 +23,7 @@ from tower.v1.config import CHANNEL, AgentConfig
 from tower.v1.outgoing import V1Outgoing
 from tower.v1.registration import Registrar, Registration
 from tower.v1.uplink import EitherUplink, NeedsHostKey, V1Uplink
-from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 
 NOW = 1_800_000_000.0  # s since the epoch
@@ -234,7 +234,7 @@ class V1UplinkTests(SynchronousTestCase):
 
     def test_either_old(self) -> None:
         """An agent without a host key uses kubesphere-v1 with a server that has no tower-v2."""
-        self.dialer.answers["tower-v2"] = fail(NotSpoken("answered with HTTP status 404"))
+        self.dialer.answers["tower-v2"] = fail(SubprotocolRefused("answered with HTTP status 404"))
         self.proxy()
         connected = EitherUplink(cast(Dialer, self.dialer), self.uplink).connect()
         self.pump()

@@ -20,7 +20,7 @@ from tower.v2.hello import AgentHello
 from tower.v2.known_proxies import KnownProxies
 from tower.v2.transport import AgentPeer, AgentRefused, HostKeyMismatch, ServerTransport
 from tower.v2.uplink import AgentIdentity, Uplink
-from tower.websocket.dialer import Dialer, DialFailed, NotSpoken
+from tower.websocket.dialer import Dialer, DialFailed, SubprotocolRefused
 from tower.websocket.frames import FrameReader, FrameWriter
 
 OTHER = "SHA256:" + "A" * 43
@@ -175,8 +175,8 @@ class UplinkTests(SynchronousTestCase):
 
     def test_old_proxy(self) -> None:
         """With a server without tower-v2 the agent never falls back; the text names the option."""
-        self.dialer.result = fail(NotSpoken("answered with HTTP status 404"))
-        text = str(self.failureResultOf(self.connect("t0ken"), NotSpoken).value)
+        self.dialer.result = fail(SubprotocolRefused("answered with HTTP status 404"))
+        text = str(self.failureResultOf(self.connect("t0ken"), SubprotocolRefused).value)
         self.assertIn("404", text)
         self.assertIn("--protocol v1", text)
 

@@ -8,7 +8,7 @@ from attrs import define
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.web.gateway.memory_loan import ALLOWANCE, Loan
 
 
@@ -29,7 +29,7 @@ class LoanTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Have 1,000 B in each."""
-        self.budget, self.unproven = Budget(1_000), StrangersBudget(1_000, Clock().seconds)
+        self.budget, self.unproven = Budget(1_000), UnauthenticatedBudget(1_000, Clock().seconds)
         self.loan = Loan(self.budget, self.unproven)
         self.borrower: Any = FakeBorrower()
 

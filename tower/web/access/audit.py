@@ -1,4 +1,4 @@
-"""The audit log: who requested what of which cluster, and the result.
+"""The audit log: each request's user, cluster and result.
 
 An `Entry` accompanies a request from the moment its user is authenticated.  As in kube-apiserver, a request
 that fails authentication (401) has no entry, and a forbidden one has.  The entry's ID is sent to the

@@ -97,7 +97,7 @@ class Authenticator:
         """Return the user of this certificate or, if it is not valid, of this token.
 
         :param certificate: DER, verified by TLS.
-        :param bearer: the token alone; see `bearer_token`.
+        :param bearer: the token alone.
         :raise Unauthorized: with a text for the client; `Unauthorized.reason` is for the log.
         """
         refusal: Unauthorized | None = None
@@ -164,15 +164,6 @@ class Authenticator:
 def _described(credential: Credential) -> str:
     scope = f"cluster {credential.cluster}" if credential.cluster else "Tower's own API"
     return f"the credential of {credential.user} for {scope}"
-
-
-def bearer_token(authorization: bytes | None) -> bytes | None:
-    """Return the token of an ``Authorization`` header's value, or None if it has none (RFC 6750, 2.1)."""
-    if authorization is None:
-        return None
-    scheme, _, token = authorization.strip(b" \t").partition(b" ")
-    token = token.strip(b" \t")
-    return token if scheme.lower() == b"bearer" and token else None
 
 
 def authorize_cluster(identity: Identity, name: str, uid: str) -> None:

@@ -16,7 +16,7 @@ from tower.errors import Invalid, NotFound
 from tower.tunnels import Tunnel, Tunnels
 from tower.web.api.dispatch import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response
-from tower.web.api.table import Column, Object, name_column
+from tower.web.api.table import Column, Object, name_column, round_trip
 from tower.web.outcome import Outcome, Response
 from tower.websocket.subprotocols import KUBESPHERE_V1, TOWER_V2
 
@@ -120,11 +120,6 @@ def _by_tunnel(items: list[Object]) -> list[Object]:
     ]
 
 
-def _round_trip(item: Object, _now: float) -> str:
-    value = item["status"]["tunnel"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
-
-
 AGENT_COLUMNS = (
     name_column("Fingerprint of the agent's key, or ID of its token."),
     Column(
@@ -137,6 +132,6 @@ AGENT_COLUMNS = (
         "Since", "Time when the tunnel was opened.", lambda item, _: item["status"]["tunnel"].get("since", "")
     ),
     Column("Version", "Version of the agent.", lambda item, _: item["status"]["tunnel"].get("version", "")),
-    Column("Round trip", "Round-trip time to the agent.", _round_trip),
+    Column("Round trip", "Round-trip time.", lambda item, _: round_trip(item["status"]["tunnel"])),
     Column("Protocol", "Protocol of the agent.", lambda item, _: item["spec"]["protocol"]),
 )

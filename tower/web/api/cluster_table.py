@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tower.web.api.table import Cell, Column, Object, age_column, human_duration, name_column, seconds_since
+from tower.web.api.table import (
+    Cell,
+    Column,
+    Object,
+    age_column,
+    human_duration,
+    name_column,
+    round_trip,
+    seconds_since,
+)
 
 
 def _available(item: Object, _now: float) -> str:
@@ -22,11 +31,6 @@ def _last_seen(item: Object, now: float) -> Cell:
         return "now"
     seconds = seconds_since(item["status"].get("lastSeen"), now)
     return "not yet" if seconds is None else f"{human_duration(seconds)} ago"
-
-
-def _round_trip(item: Object, _now: float) -> Cell:
-    value = item["status"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
 
 
 def _agents(item: Object, _now: float) -> Cell:
@@ -50,7 +54,12 @@ COLUMNS = (
     Column("Last seen", "Time since an agent or a node was last connected.", _last_seen),
     age_column(),
     Column("Agents", "Number of connected agents, or of usable nodes and all nodes.", _agents, priority=1),
-    Column("Round trip", "Round-trip time to an agent or a node.", _round_trip, priority=1),
+    Column(
+        "Round trip",
+        "Round-trip time.",
+        lambda item, _: round_trip(item["status"]),
+        priority=1,
+    ),
     Column(
         "Type",
         "Type of the connection to the cluster.",

@@ -172,16 +172,7 @@ class ClusterApi:
         if call.dry_run:
             if self._clusters.get(wanted.name) is not None:
                 raise AlreadyExists(f"cluster {wanted.name} already exists")
-            cluster = Cluster(
-                wanted.name,
-                "",
-                0,
-                self._clock.seconds(),
-                enabled=wanted.enabled,
-                labels=wanted.labels,
-                annotations=wanted.annotations,
-                ssh=wanted.ssh,
-            )
+            cluster = wanted.apply(Cluster(wanted.name, "", 0, self._clock.seconds()))
         else:
             cluster = await self._clusters.add(
                 wanted.name,

@@ -64,7 +64,7 @@ class Published:
 
     @property
     def v1_url(self) -> str:
-        """URL for agents of ``kubesphere-v1``: of the plain port, or of the front door without one."""
+        """URL for ``kubesphere-v1`` agents: the plain port, or the front door if there is no plain port."""
         scheme = "https" if self.plain_port is None else "http"
         return f"{scheme}://{self.authority(self.plain_port)}"
 

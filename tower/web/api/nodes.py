@@ -16,7 +16,7 @@ from tower.nodes.host_key_pins import Pin, Pins
 from tower.store import IStore
 from tower.web.api.dispatch import Call, method_not_allowed, not_found
 from tower.web.api.objects import delete_response, list_response
-from tower.web.api.table import Column, Object, human_duration, name_column, seconds_since
+from tower.web.api.table import Column, Object, human_duration, name_column, round_trip, seconds_since
 from tower.web.outcome import Outcome
 
 #: The states of a node whose tunnel carries streams.
@@ -144,7 +144,7 @@ def _host_key(cluster: Cluster, pin: Pin) -> Object:
         "apiVersion": API_VERSION,
         "kind": "HostKey",
         "metadata": {"name": pin.name},
-        "spec": {"cluster": cluster.name, "address": pin.address, "hostKey": pin.describe_key},
+        "spec": {"cluster": cluster.name, "address": pin.address, "hostKey": pin.described},
     }
 
 
@@ -158,17 +158,12 @@ def _ago(field: str, form: str) -> Callable[[Object, float], str]:
     return cell
 
 
-def _round_trip(item: Object, _now: float) -> str:
-    value: Any = item["status"].get("roundTripMilliseconds")
-    return "" if value is None else f"{value:.1f}ms"
-
-
 NODE_COLUMNS = (
     name_column("Name of the node."),
     Column("Address", "Address of its sshd.", lambda item, _: item["spec"]["address"]),
     Column("State", "State of its tunnel.", lambda item, _: item["status"]["state"]),
     Column("Since", "Time in that state.", _ago("since", "{}")),
-    Column("Round trip", "Round-trip time to its sshd.", _round_trip),
+    Column("Round trip", "Round-trip time to its sshd.", lambda item, _: round_trip(item["status"])),
     Column("Streams", "Number of open streams.", lambda item, _: item["status"]["streams"], "integer"),
     Column("Checked", "Time since its last health check.", _ago("lastCheck", "{} ago")),
     Column("Host key", "Fingerprint of its host key.", lambda item, _: item["status"].get("hostKey", "")),

@@ -122,6 +122,12 @@ def age(timestamp: str | None, now: float) -> str:
     return "<unknown>" if seconds is None else human_duration(seconds)
 
 
+def round_trip(status: Object) -> str:
+    """Return the round-trip time in *status*, human-readable."""
+    value = status.get("roundTripMilliseconds")
+    return "" if value is None else f"{value:.1f}ms"
+
+
 def name_column(description: str) -> Column:
     """Return the first column of every table."""
     return Column("Name", description, lambda item, _: item["metadata"]["name"], format="name")

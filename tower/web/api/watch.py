@@ -113,7 +113,7 @@ class _Watch:
         self._form = form
         self._bookmarks = bookmarks
         self._reached = 0  # the last version that the client knows
-        self._hidden: set[str] = set()  # clusters whose labels do not match, as far as the client knows
+        self._hidden: set[str] = set()  # clusters that the client does not see: their labels do not match
         self._blocked = False
         self._over = False
         self._calls: list[IDelayedCall] = []

@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.status import StatusError
+from tower.net.pipes import NoReceiver
 from tower.tunnels import SSH, Tunnel, Tunnels
 from tower.tunnels.registry import TunnelChannel
 from tower.tunnels.targets import KUBERNETES
@@ -30,28 +31,19 @@ KEPT = 64
 SWEEP_PERIOD = 5.0
 
 _CODES = {
-    "not-allowed": (403, "Forbidden", "cluster {cluster}: {who} does not allow this: {text}"),
-    "no-such-target": (404, "NotFound", "cluster {cluster}: {who} has no such target: {text}"),
+    "not-allowed": (403, "Forbidden", "cluster {cluster}: {end} does not allow this: {text}"),
+    "no-such-target": (404, "NotFound", "cluster {cluster}: {end} has no such target: {text}"),
     "busy": (503, "ServiceUnavailable", "cluster {cluster}: the tunnel is busy: {text}"),
-    "timeout": (504, "Timeout", "cluster {cluster}: {target} did not answer {who}: {text}"),
+    "timeout": (504, "Timeout", "cluster {cluster}: {target} did not answer {end}: {text}"),
 }
-_OTHER = (503, "ServiceUnavailable", "cluster {cluster}: {who} cannot reach {target}: {text}")
+_OTHER = (503, "ServiceUnavailable", "cluster {cluster}: {end} cannot reach {target}: {text}")
 
 
-class _Discarded:
+class _Discarded(NoReceiver):
     """The receiver of a channel that was discarded."""
 
     def received(self, data: memoryview) -> None:
-        """Ignore it."""
-
-    def ended(self) -> None:
-        """Ignore it."""
-
-    def drained(self) -> None:
-        """Ignore it."""
-
-    def closed(self, reason: Exception) -> None:
-        """Ignore it."""
+        """Ignore the bytes."""
 
 
 _DISCARDED = _Discarded()
@@ -223,6 +215,6 @@ def _unless_cancelled(opening: Deferred[TunnelChannel]) -> Deferred[TunnelChanne
 def _refusal(error: StreamRefused, cluster: str, target: str, tunnel: Tunnel) -> StatusError:
     code, reason, text = _CODES.get(error.code, _OTHER)
     name = "the API server" if target == KUBERNETES else f"target {target}"
-    who = "a node" if tunnel.protocol == SSH else "the agent"
-    why = error.told_by(f"{who} of {cluster}")
-    return StatusError(code, text.format(who=who, cluster=cluster, target=name, text=why), reason=reason)
+    end = "a node" if tunnel.protocol == SSH else "the agent"
+    why = error.told_by(f"{end} of {cluster}")
+    return StatusError(code, text.format(end=end, cluster=cluster, target=name, text=why), reason=reason)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
 
+class Exchange:
+    """Makes the answer to a request; base of relays, Tower's answers and the opening of streams."""
 
-class Exchange(Protocol):
-    """Makes the answer to a request: a relay, an answer of Tower's own, or the opening of a stream."""
+    __slots__ = ()
 
     def drained(self) -> None:
         """Called when the user accepts bytes again."""

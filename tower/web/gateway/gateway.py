@@ -15,7 +15,7 @@
 A router and its filters read from a `Request`: ``method``, ``target``, ``path``, ``query`` (bytes);
 ``fields`` (`tower.http.requests.Fields`: ``bearer``, ``foreign``, ``upgrade``, ``get(b"accept")``);
 ``certificate`` (DER or None, read once for each connection); ``body(limit)`` (a ``Deferred[bytes]``, for
-answers made by Tower); ``request_id``.  They set ``identity``, without which nothing is relayed.
+answers made by Tower); ``request_id``.  They set ``identity``; a relay requires it.
 ``request.channel.authenticated`` caches the authenticator's result for the next requests of the same
 connection, with everything the result depends on, such as the token.  ``request.channel.admission`` caches
 the router's decision for similar requests.
@@ -36,7 +36,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from tower.kube.status import StatusError
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 from tower.net.connection import Connection
 from tower.reactor.log_batch import Summary
 from tower.web.gateway.channel_pool import ChannelPool
@@ -92,7 +92,7 @@ class SharedLimits:
     :ivar rejections: summarizes the log lines that such connections cause.
     """
 
-    unproven: StrangersBudget
+    unproven: UnauthenticatedBudget
     round_robin: RoundRobin
     rejections: Summary
 
@@ -103,7 +103,7 @@ class SharedLimits:
         :param unproven: memory for all connections without a valid credential together, B.
         """
         log = Logger(namespace="tower.web.gateway.request.Request")
-        return cls(StrangersBudget(unproven, clock.seconds), RoundRobin(clock), Summary(clock, log))
+        return cls(UnauthenticatedBudget(unproven, clock.seconds), RoundRobin(clock), Summary(clock, log))
 
 
 class Gateway:
@@ -118,7 +118,7 @@ class Gateway:
     :param shared: limits shared with other gateways; default: its own.
     :ivar protocol: the class of the connections' receivers.
     :ivar requests: number of requests.
-    :ivar failures: number of requests answered with a Status of Tower's own.
+    :ivar failures: number of requests answered with Tower's own Status.
     :ivar date: the current ``Date`` line.
     """
 

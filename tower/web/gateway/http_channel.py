@@ -263,7 +263,7 @@ class HTTPChannel(UserConnection):
             self._give_up()
 
     def evict(self) -> None:
-        """See `tower.net.budget.Stranger.evict`."""
+        """See `tower.net.budget.MemoryHolder.evict`."""
         self._loan.evicted()
         self._give_up()
 

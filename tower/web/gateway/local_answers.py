@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from tower.http.bodies import CHUNKED, ChunkedBody
 from tower.kube.status import StatusError, status_line
 from tower.net.pipes import Buffer
+from tower.web.gateway.exchange import Exchange
 from tower.web.outcome import Headers, StreamingResponse
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def response_head(code: int, headers: Headers, date: bytes, *, framing: bytes, c
     return b"".join(lines)
 
 
-class BodyReading:
+class BodyReading(Exchange):
     """Reads the body of one request into memory.
 
     :ivar done: fires with the body, or fails with a `StatusError`.
@@ -74,9 +75,6 @@ class BodyReading:
             body = b"".join(payload)
         self.done.callback(body)
 
-    def drained(self) -> None:
-        """Ignore it: no answer was sent yet."""
-
     def abandon(self) -> None:
         """Fail, if the body is still incomplete."""
         self._fail(StatusError(400, "client disconnected"))
@@ -96,7 +94,7 @@ class BodyReading:
             self.done.errback(refusal)
 
 
-class BodyDiscarding:
+class BodyDiscarding(Exchange):
     """Discards the rest of a request's body after its answer, so that the connection can be kept."""
 
     def __init__(self, request: Request) -> None:
@@ -114,12 +112,6 @@ class BodyDiscarding:
         """Continue with the next request."""
         self._request.finish(keep=True)
 
-    def drained(self) -> None:
-        """Ignore it: the answer is complete."""
-
-    def abandon(self) -> None:
-        """Ignore it: nothing is held."""
-
     def tick(self, age: int) -> None:
         """Close the connection if the body takes longer than a head may."""
         self._seconds += 1
@@ -127,8 +119,8 @@ class BodyDiscarding:
             self._request.finish(keep=False)
 
 
-class StreamedAnswer:
-    """Writes one answer of unknown length; a `tower.web.outcome.BodyStream`."""
+class StreamedAnswer(Exchange):
+    """Writes one answer of unknown length, without a deadline; a `tower.web.outcome.BodyStream`."""
 
     def __init__(self, request: Request) -> None:
         self.on_drained: Callable[[], None] | None = None
@@ -178,12 +170,6 @@ class StreamedAnswer:
         """Stop the producer."""
         if not self._over:
             self._close()
-
-    def tick(self, age: int) -> None:
-        """Ignore it: a watch has no deadline."""
-
-    def complete(self) -> None:
-        """Ignore it: the body of such a request is not used."""
 
     def _close(self) -> None:
         self._over = True

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tower.net.budget import Budget, StrangersBudget
+from tower.net.budget import Budget, UnauthenticatedBudget
 
 if TYPE_CHECKING:
     from tower.web.gateway.user_session import UserConnection
 
-#: What a connection may keep without borrowing, B.
+#: Bytes that a connection may keep without borrowing, B.
 ALLOWANCE = 4 * 1024
 
 
@@ -25,7 +25,7 @@ class Loan:
 
     __slots__ = ("_budget", "_unproven", "size")
 
-    def __init__(self, budget: Budget, unproven: StrangersBudget) -> None:
+    def __init__(self, budget: Budget, unproven: UnauthenticatedBudget) -> None:
         self._budget = budget
         self._unproven = unproven
         self.size = 0

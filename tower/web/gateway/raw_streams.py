@@ -9,6 +9,7 @@ from twisted.python.failure import Failure
 
 from tower.kube.status import StatusError
 from tower.net.pipes import Pipe, Splice
+from tower.web.gateway.exchange import Exchange
 from tower.web.outcome import RawStream
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def go_raw(channel: HTTPChannel, pipe: Pipe, first: bytes) -> None:
         user.resume()
 
 
-class StreamOpening:
+class StreamOpening(Exchange):
     """Opens a raw stream for one request."""
 
     def __init__(self, request: Request, stream: RawStream) -> None:
@@ -82,12 +83,6 @@ class StreamOpening:
         self._opening = None
         if not self._request.over:
             self._request.failed(failure)
-
-    def drained(self) -> None:
-        """Ignore it: nothing was sent yet."""
-
-    def complete(self) -> None:
-        """Ignore it: there is no body."""
 
     def abandon(self) -> None:
         """Cancel the opening."""

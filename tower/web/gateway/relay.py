@@ -16,6 +16,7 @@ from tower.errors import Unauthorized
 from tower.kube.canonical_head import plain_fields
 from tower.kube.request_info import parse_request_info
 from tower.kube.status import StatusError
+from tower.web.gateway.exchange import Exchange
 from tower.web.gateway.proxy_client import ProxyClient
 from tower.web.outcome import Relay
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tower.web.gateway.request import Request
 
 
-class ProxyClientFactory:
+class ProxyClientFactory(Exchange):
     """Sends one request on a channel into its cluster.
 
     :ivar protocol: receives the answer.
@@ -122,9 +123,6 @@ class ProxyClientFactory:
         client, self.client = self.client, None
         if client is not None:
             client.abandon()
-
-    def complete(self) -> None:
-        """Ignore it: the cluster decides when to answer."""
 
     def tick(self, age: int) -> None:
         """Fail if the cluster does not answer in time, unless the request is a long-running one."""

@@ -138,8 +138,8 @@ class Request:
         """Whether the connection is kept after an answer made by Tower.
 
         Only the head decides, not how much of the body has arrived: fragmentation of the user's bytes changes
-        nothing.  A short unread body is discarded.  After a long one, or one that the user may not send after
-        this answer (``Expect``), the connection closes.
+        nothing.  A short unread body is discarded.  After a long one, or one that the user might not send
+        after this answer (``Expect``), the connection closes.
         """
         if self.close:
             return False
@@ -322,7 +322,7 @@ class Request:
     def begun(self, code: int, reason: str = "", message: str = "") -> None:
         """Record that the head of the final answer was sent.
 
-        :param reason: of a Status of Tower's own; *message* likewise.
+        :param reason: of Tower's own Status; *message* likewise.
         """
         self.started = True
         if self.entry is not None:

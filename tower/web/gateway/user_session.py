@@ -95,7 +95,7 @@ class UserSession:
 
 
 class UserConnection:
-    """A connection, as far as its user is concerned.
+    """The user-related state of a connection; base of the HTTP channel.
 
     :ivar authenticated: bearer token and identity of the last authentication, or None.
     :ivar admission: the last request that passed all filters at once, or None.

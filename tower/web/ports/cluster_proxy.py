@@ -189,7 +189,7 @@ class ClusterProxies(MultiService):
         return stopped
 
     def drain(self, grace: float) -> Deferred[Any]:
-        """Close all ports for good; requests under way may finish within *grace* s.
+        """Close all ports for good; requests in progress may finish within *grace* s.
 
         The result fires when all connections are closed.  Keep calling `sweep` until then.
         """
