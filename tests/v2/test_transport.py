@@ -43,7 +43,7 @@ class HandshakeTests(SynchronousTestCase):
         )
 
     def test_enrolment(self) -> None:
-        """A new agent with a token gets in, and the next time without it."""
+        """A new agent with a token is accepted, and the next time without it."""
         gate = Gate()
         gate.tokens[TOKEN] = "alpha"
         first = Pair(gate=gate, token=TOKEN)
