@@ -161,6 +161,6 @@ class SelfTestTests(SynchronousTestCase):
                 said = run.stdout + run.stderr
                 self.assertEqual(run.returncode, 1, said)
                 self.assertRegex(
-                    run.stderr, f"\\A{program}: the check of requests does not work on Python .*\n\\Z"
+                    run.stderr, f"\\A{program}: the self-test of the request policy failed on Python .*\n\\Z"
                 )
                 self.assertFalse(state.exists(), said)

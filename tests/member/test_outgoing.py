@@ -15,7 +15,7 @@ from tests.fakes.streams import FakeIncoming, FakeStream
 from tower.conch.connection.channel_open import Incoming
 from tower.errors import StreamRefused, TunnelLost
 from tower.kube.apiserver import APIServer
-from tower.kube.head_policy import HeadPolicy
+from tower.kube.head_policy import HeadPolicy, Upstream
 from tower.member.outgoing import DIAL_LIMIT, REFUSALS, Outgoing
 from tower.member.targets import Targets
 from tower.member.unfinished_heads import UNUSED_LIMIT
@@ -34,20 +34,7 @@ class FakeMember:
     server_name: str = "kubernetes"
 
 
-class FakeAPIServer:
-    """What a head needs to know of it."""
-
-    prefix = b""
-    host_line = b"Host: kubernetes\r\n"
-    credential_line = b"Authorization: Bearer s3cret\r\n"
-
-
-_API_SERVER = FakeAPIServer()
-
-
-def api_server() -> FakeAPIServer:
-    """Return it, always the same."""
-    return _API_SERVER
+API_SERVER = Upstream(b"", b"Host: kubernetes\r\n", b"Authorization: Bearer s3cret\r\n")
 
 
 class OutgoingTests(SynchronousTestCase):
@@ -60,7 +47,7 @@ class OutgoingTests(SynchronousTestCase):
         self.outgoing = Outgoing(
             self.clock,
             cast(APIServer, member),
-            HeadPolicy(api_server),
+            HeadPolicy(lambda: API_SERVER),
             Targets([Target("db", "10.0.0.5", 5432)]),
             Budget(1 << 20),
             connect=self.connect,

@@ -220,7 +220,7 @@ class NodeCluster:
         if not self.tunnels.is_up:
             return
         try:
-            answer = await self._api.ask("GET", "/version")
+            answer = await self._api.request("GET", "/version")
         except TowerError:
             return  # what is wrong then is not that
         self.gate.is_refused = answer.code == _UNAUTHORIZED
